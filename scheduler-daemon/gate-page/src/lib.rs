@@ -1,0 +1,1 @@
+//! Being laid out; see docs/architecture.md.

@@ -1,0 +1,2 @@
+//! Being laid out; see docs/architecture.md.
+fn main() {}
