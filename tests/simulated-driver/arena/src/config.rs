@@ -1,0 +1,291 @@
+//! What the simulated machine looks like: the environment table, `devices.toml`, and the effective devices.
+//!
+//! The file holds the numbers of the real card and one `scale`; [`ArenaConfig::resolve`] divides capacity,
+//! granularity and rates by it, so that every time stays what it would be on the card. Nothing here touches
+//! shared memory. `defaults.rs` has the default card with its sources, `arena.rs` the opening.
+
+use crate::defaults;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Directory of the simulated machine. Default: `/dev/shm/simulated-cuda-<uid>`.
+pub const DIRECTORY_VARIABLE: &str = "SIMULATED_CUDA_DIR";
+/// Number of default devices ("2") or path of a TOML file; read only by the first opener of a directory that
+/// has no `devices.toml` yet. Default: "1".
+pub const DEVICES_VARIABLE: &str = "SIMULATED_CUDA_DEVICES";
+/// Name of the configuration inside the directory.
+pub const CONFIG_FILE: &str = "devices.toml";
+
+/// Most devices one machine can have.
+pub const DEVICES_MAX: usize = 16;
+/// Smallest granularity: one page of the backing file.
+pub const GRANULARITY_BYTES_MIN: u64 = 4096;
+const FRAMES_MAX: u64 = 1 << 26;
+
+/// Why a configuration was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is not the TOML that [`ArenaConfig`] describes.
+    #[error("{}: {reason}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Line, key and complaint of the parser.
+        reason: String,
+    },
+    /// `SIMULATED_CUDA_DEVICES` is neither a number in range nor a file.
+    #[error("{DEVICES_VARIABLE}={value:?} is neither a number from 1 to {DEVICES_MAX} nor a readable file")]
+    Environment {
+        /// The value found.
+        value: String,
+    },
+    /// A machine-wide value is out of range.
+    #[error("simulated machine: {reason}")]
+    Machine {
+        /// Which value and why.
+        reason: String,
+    },
+    /// A value of one device is out of range.
+    #[error("simulated device {index}: {reason}")]
+    Device {
+        /// Position in `devices`.
+        index: usize,
+        /// Which value and why.
+        reason: String,
+    },
+}
+
+/// The whole configuration as it stands in `devices.toml`, in numbers of the real card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ArenaConfig {
+    /// Divides capacities, granularity and rates of all devices. 1 = as on the card.
+    pub scale: u64,
+    /// How long freed memory stays unavailable, in milliseconds.
+    pub scrub_delay_ms: u64,
+    /// The devices by index.
+    pub devices: Vec<DeviceConfig>,
+}
+
+/// One device as it stands in `devices.toml`. Rates of 0 mean "not limited".
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DeviceConfig {
+    /// Product name.
+    pub name: String,
+    /// `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` or 32 hex digits. Default: derived from the index.
+    pub uuid: Option<String>,
+    /// `domain:bus:device.function` in hex. Default: derived from the index.
+    pub pci_bus_id: Option<String>,
+    /// Capacity before scaling.
+    pub memory_bytes: u64,
+    /// Smallest unit of physical memory before scaling.
+    pub granularity_bytes: u64,
+    /// Rate of the link towards the device while the other direction is idle.
+    pub host_to_device_bytes_per_s: u64,
+    /// Rate of the link towards the host while the other direction is idle.
+    pub device_to_host_bytes_per_s: u64,
+    /// Rate per direction while both directions are busy.
+    pub duplex_bytes_per_s: u64,
+    /// Rate of copies inside the device.
+    pub device_to_device_bytes_per_s: u64,
+    /// Cost of one map operation, in microseconds.
+    pub map_cost_us: u64,
+    /// Cost of one unmap operation, in microseconds.
+    pub unmap_cost_us: u64,
+    /// Cost of creating one handle, in microseconds.
+    pub create_cost_us: u64,
+    /// Device memory that a context takes, before scaling.
+    pub context_bytes: u64,
+    /// Time that creating a context takes, in microseconds.
+    pub context_cost_us: u64,
+    /// Device memory that a loaded module takes, before scaling.
+    pub module_bytes: u64,
+    /// Cost of one kernel launch on the device, in microseconds.
+    pub launch_cost_us: u64,
+    /// Major compute capability.
+    pub compute_major: u32,
+    /// Minor compute capability.
+    pub compute_minor: u32,
+    /// Number of streaming multiprocessors.
+    pub multiprocessor_count: u32,
+}
+
+/// One device as the machine has it: scaled, checked, nothing optional.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Position, as CUDA counts devices.
+    pub index: usize,
+    /// 16 bytes as `cuDeviceGetUuid_v2` returns them.
+    pub uuid: [u8; 16],
+    /// Lower case `domain:bus:device.function`.
+    pub pci_bus_id: String,
+    /// Scaled values; `memory_bytes` is a multiple of `granularity_bytes`.
+    pub config: DeviceConfig,
+}
+
+impl Device {
+    /// `memory_bytes / granularity_bytes`.
+    pub fn frame_count(&self) -> u64 {
+        self.config.memory_bytes / self.config.granularity_bytes
+    }
+}
+
+impl Default for ArenaConfig {
+    fn default() -> Self {
+        ArenaConfig::with_devices(1)
+    }
+}
+
+impl ArenaConfig {
+    /// `count` default cards at the default scale.
+    pub fn with_devices(count: usize) -> Self {
+        Self { scale: defaults::SCALE, scrub_delay_ms: 0, devices: vec![DeviceConfig::default(); count] }
+    }
+
+    /// What the environment asks for when the directory has no configuration yet.
+    pub fn from_environment() -> Result<Self, ConfigError> {
+        let value = std::env::var(DEVICES_VARIABLE).unwrap_or_else(|_| "1".to_owned());
+        match value.parse::<usize>() {
+            Ok(count) if (1..=DEVICES_MAX).contains(&count) => Ok(Self::with_devices(count)),
+            Ok(_) => Err(ConfigError::Environment { value }),
+            Err(_) if Path::new(&value).is_file() => Self::read(Path::new(&value)),
+            Err(_) => Err(ConfigError::Environment { value }),
+        }
+    }
+
+    /// Read a configuration file.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
+        toml::from_str(&text)
+            .map_err(|error| ConfigError::Syntax { path: path.to_owned(), reason: error.to_string() })
+    }
+
+    /// Write `<directory>/devices.toml` unless there is one; the directory is made when missing. The file
+    /// appears whole or not at all. Returns whether this call wrote it. Invalid values are refused.
+    pub fn write(&self, directory: &Path) -> Result<bool, ConfigError> {
+        self.resolve()?;
+        let text = toml::to_string(self).map_err(|error| ConfigError::Syntax {
+            path: directory.join(CONFIG_FILE),
+            reason: error.to_string(),
+        })?;
+        crate::files::make_directory(directory)
+            .and_then(|()| crate::files::publish(directory, CONFIG_FILE, text.as_bytes()))
+            .map_err(|source| ConfigError::File { path: directory.join(CONFIG_FILE), source })
+    }
+
+    /// Check all values and compute the devices in their scaled form.
+    pub fn resolve(&self) -> Result<Vec<Device>, ConfigError> {
+        let machine = |reason: String| Err(ConfigError::Machine { reason });
+        if self.scale == 0 {
+            return machine("scale is 0; 1 means as on the card".to_owned());
+        }
+        if self.devices.is_empty() || self.devices.len() > DEVICES_MAX {
+            return machine(format!("{} devices; 1 to {DEVICES_MAX} are possible", self.devices.len()));
+        }
+        let devices = (self.devices.iter().enumerate())
+            .map(|(index, device)| {
+                device.resolve(index, self.scale).map_err(|reason| ConfigError::Device { index, reason })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        for (index, device) in devices.iter().enumerate() {
+            let twin = devices[..index].iter().find(|other| other.uuid == device.uuid);
+            if let Some(twin) = twin {
+                let reason = format!("has the uuid of device {}", twin.index);
+                return Err(ConfigError::Device { index, reason });
+            }
+        }
+        Ok(devices)
+    }
+}
+
+impl DeviceConfig {
+    fn resolve(&self, index: usize, scale: u64) -> Result<Device, String> {
+        if self.name.is_empty() || self.name.len() > 255 {
+            return Err("name must have 1 to 255 bytes".to_owned());
+        }
+        if self.compute_major == 0 || self.multiprocessor_count == 0 {
+            return Err("compute_major and multiprocessor_count must not be 0".to_owned());
+        }
+        let granularity = self.granularity_bytes / scale;
+        if granularity < GRANULARITY_BYTES_MIN
+            || !granularity.is_multiple_of(GRANULARITY_BYTES_MIN)
+            || granularity * scale != self.granularity_bytes
+        {
+            return Err(format!(
+                "granularity_bytes {} / scale {scale} must be a multiple of {GRANULARITY_BYTES_MIN}",
+                self.granularity_bytes
+            ));
+        }
+        let frames = self.memory_bytes / scale / granularity;
+        if frames == 0 || frames > FRAMES_MAX {
+            return Err(format!(
+                "memory_bytes {} / scale {scale} gives {frames} units of {granularity} bytes; \
+                 1 to {FRAMES_MAX} are possible",
+                self.memory_bytes
+            ));
+        }
+        let mut config = self.clone();
+        config.granularity_bytes = granularity;
+        config.memory_bytes = frames * granularity;
+        config.context_bytes /= scale;
+        config.module_bytes /= scale;
+        for rate in config.rates() {
+            // A limited rate must not turn into 0, which means "not limited".
+            *rate = if *rate == 0 { 0 } else { (*rate / scale).max(1) };
+        }
+        for single in [config.host_to_device_bytes_per_s, config.device_to_host_bytes_per_s] {
+            let duplex = config.duplex_bytes_per_s;
+            if single != 0 && duplex > single {
+                return Err("duplex_bytes_per_s is above the rate of a direction alone".to_owned());
+            }
+        }
+        let uuid = match &self.uuid {
+            Some(text) => parse_uuid(text).ok_or_else(|| format!("uuid {text:?} has not 32 hex digits"))?,
+            None => defaults::uuid(index),
+        };
+        let pci_bus_id = match &self.pci_bus_id {
+            Some(text) => {
+                parse_pci(text).ok_or_else(|| format!("pci_bus_id {text:?} is not like 0000:01:00.0"))?
+            }
+            None => defaults::pci_bus_id(index),
+        };
+        Ok(Device { index, uuid, pci_bus_id, config })
+    }
+
+    fn rates(&mut self) -> [&mut u64; 4] {
+        [
+            &mut self.host_to_device_bytes_per_s,
+            &mut self.device_to_host_bytes_per_s,
+            &mut self.duplex_bytes_per_s,
+            &mut self.device_to_device_bytes_per_s,
+        ]
+    }
+}
+
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let digits: String = text.strip_prefix("GPU-").unwrap_or(text).chars().filter(|c| *c != '-').collect();
+    if digits.len() != 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    Some(u128::from_str_radix(&digits, 16).ok()?.to_be_bytes())
+}
+
+fn parse_pci(text: &str) -> Option<String> {
+    let (address, function) = text.split_once('.')?;
+    let parts: Vec<&str> = address.split(':').collect();
+    let [domain, bus, device] = parts.as_slice() else { return None };
+    let hex = |part: &str, longest: usize| {
+        (1..=longest).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    (hex(domain, 8) && hex(bus, 2) && hex(device, 2) && hex(function, 1)).then(|| text.to_ascii_lowercase())
+}
