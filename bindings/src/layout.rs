@@ -3498,3 +3498,51 @@ const _: () = {
         "Offset of field: CUDA_ARRAY3D_DESCRIPTOR_v1_st::Flags",
     ][::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1_st, Flags) - 20usize];
 };
+const _: () = {
+    [
+        "Size of CUeglFrame_st_anonymous_1",
+    ][::core::mem::size_of::<CUeglFrame_st_anonymous_1>() - 24usize];
+    [
+        "Alignment of CUeglFrame_st_anonymous_1",
+    ][::core::mem::align_of::<CUeglFrame_st_anonymous_1>() - 8usize];
+    [
+        "Offset of field: CUeglFrame_st_anonymous_1::pArray",
+    ][::core::mem::offset_of!(CUeglFrame_st_anonymous_1, pArray) - 0usize];
+    [
+        "Offset of field: CUeglFrame_st_anonymous_1::pPitch",
+    ][::core::mem::offset_of!(CUeglFrame_st_anonymous_1, pPitch) - 0usize];
+};
+const _: () = {
+    ["Size of CUeglFrame_st"][::core::mem::size_of::<CUeglFrame_st>() - 64usize];
+    ["Alignment of CUeglFrame_st"][::core::mem::align_of::<CUeglFrame_st>() - 8usize];
+    [
+        "Offset of field: CUeglFrame_st::frame",
+    ][::core::mem::offset_of!(CUeglFrame_st, frame) - 0usize];
+    [
+        "Offset of field: CUeglFrame_st::width",
+    ][::core::mem::offset_of!(CUeglFrame_st, width) - 24usize];
+    [
+        "Offset of field: CUeglFrame_st::height",
+    ][::core::mem::offset_of!(CUeglFrame_st, height) - 28usize];
+    [
+        "Offset of field: CUeglFrame_st::depth",
+    ][::core::mem::offset_of!(CUeglFrame_st, depth) - 32usize];
+    [
+        "Offset of field: CUeglFrame_st::pitch",
+    ][::core::mem::offset_of!(CUeglFrame_st, pitch) - 36usize];
+    [
+        "Offset of field: CUeglFrame_st::planeCount",
+    ][::core::mem::offset_of!(CUeglFrame_st, planeCount) - 40usize];
+    [
+        "Offset of field: CUeglFrame_st::numChannels",
+    ][::core::mem::offset_of!(CUeglFrame_st, numChannels) - 44usize];
+    [
+        "Offset of field: CUeglFrame_st::frameType",
+    ][::core::mem::offset_of!(CUeglFrame_st, frameType) - 48usize];
+    [
+        "Offset of field: CUeglFrame_st::eglColorFormat",
+    ][::core::mem::offset_of!(CUeglFrame_st, eglColorFormat) - 52usize];
+    [
+        "Offset of field: CUeglFrame_st::cuFormat",
+    ][::core::mem::offset_of!(CUeglFrame_st, cuFormat) - 56usize];
+};
