@@ -1,1 +1,0 @@
-//! Being laid out; see docs/architecture.md.
