@@ -1,2 +1,65 @@
-//! Being laid out; see docs/architecture.md.
-fn main() {}
+//! `cargo xtask`: the commands of a working copy. Build, test, demonstrate, measure.
+//!
+//! Everything that the README promises is one of these commands, so that people, `.ci/run` and
+//! the README cannot drift apart. Nothing here is part of an installation; it only calls cargo,
+//! gcc, Python and the binaries that it has built. Exit code 0: all well; 1: something failed;
+//! 2: wrong usage.
+#![forbid(unsafe_code)]
+
+mod artifacts;
+mod bench;
+mod check;
+mod command;
+mod demo;
+mod python;
+mod skipped;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Build, test, demonstrate and measure Turnus from a working copy.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Builds everything into target/turnus: bin, lib, simulated, demo.
+    Build,
+    /// Two unmodified programs share one GPU, which can hold only one of them.
+    Demo(demo::DemoArguments),
+    /// Formatting, lints, unit, property, model and end-to-end tests.
+    Test(check::TestArguments),
+    /// Measures against a reference in the same run: gate, handover, switch.
+    Bench(bench::BenchArguments),
+    /// Runs any program on the simulated GPU: cargo xtask simulate -- CMD…
+    Simulate {
+        /// The program and its arguments.
+        #[arg(trailing_var_arg = true, required = true)]
+        command: Vec<std::ffi::OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().task) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn run(task: Task) -> Result<ExitCode> {
+    match task {
+        Task::Build => artifacts::build().map(|_| ExitCode::SUCCESS),
+        Task::Demo(arguments) => demo::run(&arguments),
+        Task::Test(arguments) => check::run(&arguments),
+        Task::Bench(arguments) => bench::run(&arguments),
+        Task::Simulate { command } => artifacts::simulate(&command),
+    }
+}

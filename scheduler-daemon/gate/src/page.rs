@@ -38,7 +38,8 @@ impl GatePageWriter {
         // SAFETY: the name is a NUL-terminated literal; a non-negative answer is a descriptor
         // that nobody else owns.
         let descriptor = unsafe {
-            let raw = libc::memfd_create(c"turnus-gate".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+            let raw =
+                libc::memfd_create(c"turnus-gate".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
             if raw < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -167,9 +168,20 @@ impl Mapping {
         // SAFETY: a fresh mapping at an address of the kernel's choice replaces nothing; the
         // descriptor is borrowed for the call and the mapping keeps the memfd alive by itself.
         let address = unsafe {
-            libc::mmap(std::ptr::null_mut(), PAGE_BYTES, protection, libc::MAP_SHARED, descriptor.as_raw_fd(), 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                PAGE_BYTES,
+                protection,
+                libc::MAP_SHARED,
+                descriptor.as_raw_fd(),
+                0,
+            )
         };
-        if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Mapping(address.cast())) }
+        if address == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Mapping(address.cast()))
+        }
     }
 
     fn layout(&self) -> &Layout {

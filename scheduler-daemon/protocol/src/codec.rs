@@ -47,8 +47,8 @@ pub fn decode<M: DeserializeOwned + Bounded>(packet: &[u8]) -> Result<M, CodecEr
     if packet.len() > MESSAGE_BYTES_MAX {
         return Err(CodecError::TooLong(packet.len()));
     }
-    let (message, rest) = postcard::take_from_bytes::<M>(packet)
-        .map_err(|error| CodecError::Malformed(error.to_string()))?;
+    let (message, rest) =
+        postcard::take_from_bytes::<M>(packet).map_err(|error| CodecError::Malformed(error.to_string()))?;
     if !rest.is_empty() {
         return Err(CodecError::TrailingBytes(rest.len()));
     }

@@ -1,0 +1,89 @@
+//! `cargo xtask test`: everything that must hold, in the order in which it fails fastest.
+//!
+//! `.ci/run` calls this with `--all`. The plain `cargo test` runs the same tests but for the
+//! model check of the gate and what needs the built artifacts.
+
+use crate::command::{cargo, run as run_command, target};
+use crate::skipped::Skipped;
+use crate::{artifacts, python};
+use anyhow::{Result, bail};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub struct TestArguments {
+    /// What cannot run here is an error, but for the class needs-gpu.
+    #[arg(long)]
+    all: bool,
+    /// Only end-to-end tests whose name contains this.
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Length of the stress test.
+    #[arg(long, value_name = "S", default_value_t = 120)]
+    stress_seconds: u64,
+    /// Seed of the stress test; by default a new one, printed.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+/// Runs it all; code 1 if anything failed.
+pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
+    let skipped = Skipped::start(&target().join("turnus"))?;
+    if arguments.only.is_none() {
+        step("formatting", || run_command(cargo().args(["fmt", "--all", "--check"])))?;
+        step("lints", || {
+            run_command(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+        })?;
+        step("the gate's memory order, model-checked", model_check)?;
+    }
+    let mut tests = cargo();
+    step("build", || {
+        let built = artifacts::build()?;
+        tests.env("TURNUS_ARTIFACTS", &built.root);
+        match python::environment()? {
+            Ok(python) => drop(tests.env("TURNUS_PYTHON", python)),
+            Err(reason) => skipped.add("needs-python", "cuda-bindings with NVRTC", &reason)?,
+        }
+        Ok(())
+    })?;
+    skipped.add(
+        "needs-gpu",
+        "gpu-probe and the demo on a card",
+        "no NVIDIA GPU in this machine's test run; see benches/gpu-probe/README.md",
+    )?;
+    tests.env("TURNUS_SKIPPED_FILE", skipped.file());
+    tests.env("TURNUS_STRESS_SECONDS", arguments.stress_seconds.to_string());
+    if let Some(seed) = arguments.seed {
+        tests.env("TURNUS_SEED", seed.to_string());
+    }
+    step("unit, property, simulation and end-to-end tests", || {
+        match &arguments.only {
+            None => tests.args(["test", "--workspace", "--no-fail-fast"]),
+            Some(name) => tests.args(["test", "-p", "turnus-tests", name]),
+        };
+        run_command(&mut tests)
+    })?;
+    let complete = skipped.report()?;
+    if arguments.all && !complete {
+        bail!("--all was asked for, but some tests could not run here (list above)");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn model_check() -> Result<()> {
+    run_command(
+        cargo()
+            .args(["test", "--release", "-p", "turnus-gate", "--test", "model"])
+            .env("RUSTFLAGS", "--cfg loom")
+            .env("CARGO_TARGET_DIR", target().join("model")),
+    )
+}
+
+fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    println!("\n== {name}");
+    let start = Instant::now();
+    work()?;
+    println!("== {name}: passed in {:.0} s", start.elapsed().as_secs_f64());
+    Ok(())
+}

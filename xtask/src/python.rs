@@ -1,0 +1,47 @@
+//! The Python environment with NVIDIA's `cuda-bindings` and NVRTC, fetched into `target/python`.
+//!
+//! Versions are pinned, so that a run a year from now tests the same client. A machine without
+//! Python is no error here; the caller says what it leaves out.
+
+use crate::command::{run, target};
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The packages, pinned. NVRTC compiles without a GPU.
+pub const PACKAGES: &[&str] = &["cuda-bindings==13.5.0", "nvidia-cuda-nvrtc==13.5.37", "numpy"];
+
+/// The interpreter of the environment, made if needed. `Ok(None)`: no Python here, with a reason.
+pub fn environment() -> Result<std::result::Result<PathBuf, String>> {
+    let root = target().join("python");
+    let python = root.join("bin/python");
+    let stamp = root.join("packages.txt");
+    let wanted = PACKAGES.join("\n");
+    if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+        return Ok(Ok(python));
+    }
+    if let Some(reason) = missing() {
+        return Ok(Err(reason));
+    }
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&root))?;
+    let installed = run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES));
+    if let Err(error) = installed {
+        return Ok(Err(format!("the packages {} could not be fetched ({error:#})", PACKAGES.join(", "))));
+    }
+    fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
+    Ok(Ok(python))
+}
+
+fn missing() -> Option<String> {
+    let works = |arguments: &[&str]| {
+        Command::new("python3").args(arguments).output().is_ok_and(|output| output.status.success())
+    };
+    if !works(&["-c", "import sys; sys.exit(sys.version_info < (3, 10))"]) {
+        return Some("no python3 of version 3.10 or later (apt-get install python3 python3-venv)".to_owned());
+    }
+    if !works(&["-c", "import venv, ensurepip"]) {
+        return Some("python3 lacks venv (apt-get install python3-venv)".to_owned());
+    }
+    None
+}
