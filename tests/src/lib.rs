@@ -1,1 +1,2 @@
-//! Being laid out; see docs/architecture.md.
+//! What the end-to-end tests share: a sandbox with its own simulated GPU, daemon and programs.
+#![forbid(unsafe_code)]
