@@ -7,6 +7,7 @@
 //! | results of calls | [`CUresult`], [`CUerror`] |
 //! | all names | [`NAMES`], [`TYPED`], [`UNTYPED`] |
 //! | something for each function | [`driver_api!`], [`driver_api_untyped!`] |
+//! | what a function does to a shared GPU, and what we do about it | [`class::class_of`] |
 //!
 //! `api.rs`, `types.rs`, `layout.rs` and `error_codes.rs` are generated from `cuda.h` of the wheel
 //! `nvidia-cuda-runtime` 13.5.37 and from the export lists in `tests/data/driver-symbols`:
@@ -32,6 +33,7 @@
 //! ```
 
 mod api;
+pub mod class;
 mod constants;
 mod error_codes;
 pub mod fns;
