@@ -1,0 +1,121 @@
+//! The two threads that serve streams without moving bytes or running kernels: host functions,
+//! which may block for as long as they like, and short steps with memory waits.
+//!
+//! Host functions of all streams share one thread, as the API allows ("may be serialized"); a
+//! step that never blocks must not wait behind them, so it has the other thread.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::executor::Executor;
+use super::node::{Node, Task};
+use super::work::{Fault, Space, WaitCondition, Work};
+
+/// How often waited-for memory is looked at.
+const LOOK_AGAIN: Duration = Duration::from_micros(100);
+
+thread_local! {
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+}
+
+/// True on a driver thread that runs a host function or a stream callback, where the CUDA API
+/// must not be called (`CUDA_ERROR_NOT_PERMITTED`).
+pub fn in_host_function() -> bool {
+    IN_HOST_FUNCTION.try_with(Cell::get).unwrap_or(false)
+}
+
+/// The thread of host functions and callbacks.
+pub(super) fn run_host_functions(executor: &Executor) {
+    IN_HOST_FUNCTION.with(|inside| inside.set(true));
+    let mut arrived = VecDeque::new();
+    loop {
+        executor.host_functions.wait(&mut arrived, None);
+        while let Some(node) = arrived.pop_front() {
+            let state = node.domain.check();
+            match node.take_task() {
+                Some(Task::Work(Work::HostFunction(host))) if state.is_ok() => {
+                    // SAFETY: the program handed function and argument to cuLaunchHostFunc for
+                    // exactly one call per launch on a driver thread.
+                    unsafe { (host.function)(host.data.0) }
+                }
+                Some(Task::Work(Work::Callback(step))) => step(state),
+                _ => {}
+            }
+            node.complete();
+        }
+    }
+}
+
+/// A stream that waits for a value in memory.
+struct MemoryWait {
+    node: Arc<Node>,
+    address: u64,
+    value: u64,
+    bytes: u8,
+    condition: WaitCondition,
+}
+
+/// The thread of short steps and memory waits.
+pub(super) fn run(executor: &Executor) {
+    let mut arrived = VecDeque::new();
+    let mut waits: Vec<MemoryWait> = Vec::new();
+    loop {
+        executor.front_end.wait(&mut arrived, (!waits.is_empty()).then_some(LOOK_AGAIN));
+        while let Some(node) = arrived.pop_front() {
+            waits.extend(serve(node));
+        }
+        let (over, still): (Vec<_>, Vec<_>) = waits.drain(..).partition(MemoryWait::is_over);
+        waits = still;
+        over.iter().for_each(|wait| wait.node.complete());
+    }
+}
+
+/// Does a short step, or returns the wait that goes on.
+fn serve(node: Arc<Node>) -> Option<MemoryWait> {
+    let domain = node.domain.clone();
+    match node.take_task() {
+        Some(Task::Work(Work::Action(step))) => step(domain.check()),
+        Some(Task::Work(Work::WriteValue { address, value, bytes })) if domain.check().is_ok() => {
+            if let Err(fault) = domain.space.store_value(address, value, bytes) {
+                domain.fault(fault.error);
+            }
+        }
+        Some(Task::Work(Work::WaitValue { address, value, bytes, condition })) => {
+            return Some(MemoryWait { node, address, value, bytes, condition });
+        }
+        _ => {}
+    }
+    node.complete();
+    None
+}
+
+impl MemoryWait {
+    /// True when memory compares as asked for, or when the context is lost.
+    fn is_over(&self) -> bool {
+        let domain = &self.node.domain;
+        if domain.check().is_err() {
+            return true;
+        }
+        match self.compare(&*domain.space) {
+            Ok(over) => over,
+            Err(fault) => {
+                domain.fault(fault.error);
+                true
+            }
+        }
+    }
+
+    fn compare(&self, space: &dyn Space) -> Result<bool, Fault> {
+        let width_bits = u32::from(self.bytes) * 8;
+        let mask = u64::MAX >> (64 - width_bits);
+        let (found, value) = (space.load_value(self.address, self.bytes)? & mask, self.value & mask);
+        Ok(match self.condition {
+            WaitCondition::GreaterOrEqual => found.wrapping_sub(value) & (1 << (width_bits - 1)) == 0,
+            WaitCondition::Equal => found == value,
+            WaitCondition::And => found & value != 0,
+            WaitCondition::Nor => !(found | value) & mask != 0,
+        })
+    }
+}

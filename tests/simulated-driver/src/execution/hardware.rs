@@ -1,0 +1,61 @@
+//! What execution needs from the machine-wide hardware: the compute engine in slices, and links
+//! that take time. A device of the arena is such hardware; tests may bring their own.
+//!
+//! Nothing here moves a byte: it only says when bytes would have arrived.
+
+use std::sync::Arc;
+
+use turnus_simulated_arena::{Arena, Direction};
+
+/// The compute engine held by this process; dropping it lets others in.
+pub trait SliceGuard {}
+
+/// One simulated device, shared by all processes of the machine. Times are nanoseconds of
+/// CLOCK_MONOTONIC (`turnus_simulated_arena::now_ns`).
+pub trait Hardware: Send + Sync {
+    /// Waits until this process may use the compute engine, and holds it until the guard drops.
+    fn compute_slice(&self) -> Box<dyn SliceGuard + '_>;
+
+    /// Books `bytes` on a link that others use too, and says when they will have arrived. The
+    /// caller moves the bytes meanwhile and counts them as done no earlier.
+    fn book_transfer(&self, direction: Direction, bytes: u64) -> u64;
+
+    /// How long a kernel occupies the compute engine at the least, in nanoseconds.
+    fn launch_cost_ns(&self) -> u64;
+}
+
+/// One device of an arena.
+#[derive(Debug)]
+pub struct ArenaDevice {
+    arena: Arc<Arena>,
+    index: usize,
+}
+
+impl ArenaDevice {
+    /// The device with this index in `arena.devices()`.
+    pub fn new(arena: Arc<Arena>, index: usize) -> Arc<ArenaDevice> {
+        Arc::new(ArenaDevice { arena, index })
+    }
+}
+
+struct Held<T>(T);
+
+impl<T> SliceGuard for Held<T> {}
+
+impl Hardware for ArenaDevice {
+    fn compute_slice(&self) -> Box<dyn SliceGuard + '_> {
+        // An error means that the machine's directory is unusable; then nothing is shared any
+        // more, and running without the slice lets the process end.
+        Box::new(Held(self.arena.engine_slice(self.index).ok()))
+    }
+
+    fn book_transfer(&self, direction: Direction, bytes: u64) -> u64 {
+        self.arena
+            .link_reserve(self.index, direction, bytes)
+            .unwrap_or_else(|_| turnus_simulated_arena::now_ns())
+    }
+
+    fn launch_cost_ns(&self) -> u64 {
+        self.arena.devices().get(self.index).map_or(0, |device| device.config.launch_cost_us * 1000)
+    }
+}

@@ -1,0 +1,1 @@
+//! Tests of execution by behaviour.
