@@ -41,13 +41,14 @@ fn every_symbol_that_a_driver_resolves_has_the_decision_of_its_base_name() {
         for line in text.lines() {
             let columns: Vec<&str> = line.split('\t').collect();
             let [base, _flag, _from_version, symbol] = columns[..] else { panic!("row {line:?}") };
-            assert!(NAMES.binary_search(&symbol).is_ok(), "{}: {symbol}", path.display());
-            if base.starts_with("cu") {
-                assert_eq!(class::class_of(symbol), class::class_of(base), "{base} gives {symbol}");
+            if symbol.starts_with("-r0/") {
+                continue; // Success without a pointer: the driver has no such function for this version.
             }
+            assert!(NAMES.binary_search(&symbol).is_ok(), "{}: {symbol}", path.display());
+            assert_eq!(class::class_of(symbol), class::class_of(base), "{base} gives {symbol}");
             rows += 1;
         }
-        assert!(rows > 2000, "{} is cut off", path.display());
+        assert!(rows > 1000, "{} is cut off", path.display());
     }
 }
 
