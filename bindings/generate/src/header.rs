@@ -159,7 +159,7 @@ fn names_status(tree: &syn::UseTree) -> bool {
 }
 
 /// `::core::ffi::c_int` reads `c_int`, `::core::option::Option` reads `Option`.
-struct ShortPaths;
+pub struct ShortPaths;
 
 impl VisitMut for ShortPaths {
     fn visit_path_mut(&mut self, path: &mut syn::Path) {

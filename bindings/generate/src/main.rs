@@ -10,6 +10,8 @@
 mod header;
 mod render;
 mod symbols;
+#[cfg(test)]
+mod typedefs;
 mod wheel;
 
 use std::path::{Path, PathBuf};

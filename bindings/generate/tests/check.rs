@@ -18,23 +18,26 @@ fn committed_files_are_fresh() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// A header with one function more than the committed one, as after an update.
 #[test]
-fn a_header_that_says_something_else_is_noticed() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("other-header");
+fn a_newer_header_makes_the_committed_files_stale() {
+    let fetched = generate(&["--check"]);
+    assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));
+    let real = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../target/cuda-headers/nvidia-cuda-runtime-13.5.37/nvidia/cu13/include");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("newer-header");
     std::fs::create_dir_all(&folder).expect("scratch folder");
-    for (name, text) in [
-        (
-            "cuda.h",
-            "typedef enum cudaError_enum { CUDA_SUCCESS = 0 } CUresult; CUresult cuInit(unsigned flags);",
-        ),
-        ("cudaGL.h", ""),
-        ("cudaEGL.h", ""),
-        ("cudaVDPAU.h", ""),
-    ] {
+    for name in ["cuda.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h"] {
+        let mut text = format!("#include \"{}\"\n", real.join(name).display());
+        if name == "cuda.h" {
+            text.push_str("CUresult cuMemAllocNewer(CUdeviceptr *dptr);\n");
+        }
         std::fs::write(folder.join(name), text).expect("scratch header");
     }
     let output = generate(&["--check", "--header", folder.to_str().expect("path in UTF-8")]);
-    assert!(!output.status.success(), "a header with one function passed the check");
+    assert!(!output.status.success(), "a header with one more function passed the check");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("api.rs is stale"), "{message}");
 }
 
 /// The header's documentation is NVIDIA's; only names, types and numbers may reach our files.
