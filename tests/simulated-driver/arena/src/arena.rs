@@ -1,187 +1,162 @@
-//! The arena as a process sees it. (Signatures first; the bodies follow.)
+//! The arena as a process sees it: opening the machine, its devices, and what the other modules need.
+//!
+//! The operations are in `physical.rs` (memory), `export.rs`, `usage.rs` (queries and charges), `clients.rs`
+//! (attaching, the dead), `link.rs` (copies and mapping costs) and `engine.rs` (compute). Nothing in here may
+//! keep a copy of shared state.
 
-use crate::config::Device;
+use crate::alive::AliveFile;
+use crate::config::{ArenaConfig, CONFIG_FILE, DIRECTORY_VARIABLE, Device};
+use crate::engine::LocalQueue;
 use crate::error::ArenaError;
-use crate::physical::PhysicalId;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::Path;
+use crate::layout::{DeviceState, Shared};
+use crate::mapping::{ForkMark, Mapping};
+use crate::rows::Holder;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-/// One process's attachment to the simulated machine; see the methods. Dropping it frees what it holds.
+/// One process's attachment to the simulated machine. Dropping it frees what it holds, unless a forked child
+/// still has its descriptor.
+///
+/// All methods may be called from any thread. In a forked child they answer [`ArenaError::Forked`]; the child
+/// opens an arena of its own and is another client.
 #[derive(Debug)]
 pub struct Arena {
+    directory: PathBuf,
     devices: Vec<Device>,
+    pub(crate) scrub_delay_ns: u64,
+    pub(crate) shared: Shared,
+    pub(crate) alive: AliveFile,
+    /// The description whose lock says that this client lives; taken out only by drop.
+    pub(crate) own: Option<File>,
+    pub(crate) slot: usize,
+    memories: Vec<DeviceMemory>,
+    pub(crate) queues: Vec<LocalQueue>,
+    fork_mark: ForkMark,
 }
 
-/// A contiguous part of an allocation.
-#[derive(Clone, Copy, Debug)]
-pub struct Piece {
-    /// Where in the allocation the piece begins.
-    pub offset_bytes: u64,
-    /// Where in the device's memory file it begins (for mapping it elsewhere).
-    pub file_offset_bytes: u64,
-    /// Its bytes in this process's window of the device.
-    pub window_pointer: *mut u8,
-    /// Its length.
-    pub bytes: u64,
-}
-
-/// Memory of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// Capacity.
-    pub total_bytes: u64,
-    /// Neither allocated nor charged nor being scrubbed.
-    pub free_bytes: u64,
-}
-
-/// Name of a charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ChargeId {
-    pub(crate) device: u16,
-    pub(crate) row: u32,
-}
-
-/// What [`Arena::reap`] found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reaped {
-    /// Dead clients.
-    pub clients: u32,
-    /// Exports whose last descriptor was closed.
-    pub exports: u32,
-}
-
-/// Direction of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Over the link to the device.
-    HostToDevice,
-    /// Over the link to the host.
-    DeviceToHost,
-    /// Inside the device.
-    DeviceToDevice,
-}
-
-/// Operation that takes the machine-wide mapping lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Create a handle.
-    Create,
-    /// Map a handle.
-    Map,
-    /// Unmap a handle.
-    Unmap,
-}
-
-/// The right to execute one slice of work on a device's compute engine; given back when dropped.
+/// The memory file of a device and this process's window on all of it.
 #[derive(Debug)]
-pub struct EngineSlice<'arena> {
-    #[expect(dead_code, reason = "the body follows")]
-    arena: &'arena Arena,
-}
-
-type Result<T> = std::result::Result<T, ArenaError>;
-
-fn later<T>() -> Result<T> {
-    Err(ArenaError::System { what: "being written", source: std::io::ErrorKind::Unsupported.into() })
+pub(crate) struct DeviceMemory {
+    pub(crate) file: File,
+    pub(crate) window: Mapping,
 }
 
 impl Arena {
     /// Attach to the machine that the environment names (see `config.rs`), making it when it is new.
-    pub fn open() -> Result<Arc<Self>> {
-        later()
+    pub fn open() -> Result<Arc<Self>, ArenaError> {
+        let directory = std::env::var_os(DIRECTORY_VARIABLE).map(PathBuf::from).unwrap_or_else(|| {
+            // SAFETY: getuid has no preconditions and cannot fail.
+            let user = unsafe { libc::getuid() };
+            PathBuf::from(format!("/dev/shm/simulated-cuda-{user}"))
+        });
+        Self::open_at(&directory)
     }
-    /// Attach to the machine in `directory`, making it from `devices.toml` or the environment when it is new.
-    pub fn open_at(_directory: &Path) -> Result<Arc<Self>> {
-        later()
+
+    /// Attach to the machine in `directory`, making it from its `devices.toml`, or from the environment when it
+    /// has none.
+    pub fn open_at(directory: &Path) -> Result<Arc<Self>, ArenaError> {
+        let config_path = directory.join(CONFIG_FILE);
+        if !config_path.exists() {
+            ArenaConfig::from_environment()?.write(directory)?;
+        }
+        let config = ArenaConfig::read(&config_path)?;
+        let devices = config.resolve()?;
+        let shared = Shared::open(directory, &devices)?;
+        let alive = AliveFile::open(directory)?;
+        let memories =
+            devices.iter().map(|device| DeviceMemory::open(directory, device)).collect::<Result<_, _>>()?;
+        let (own, slot) = crate::clients::attach(&shared, &alive)?;
+        let arena = Self {
+            directory: directory.to_owned(),
+            queues: devices.iter().map(|_| LocalQueue::default()).collect(),
+            devices,
+            scrub_delay_ns: config.scrub_delay_ms * 1_000_000,
+            shared,
+            alive,
+            own: Some(own),
+            slot,
+            memories,
+            fork_mark: ForkMark::new()?,
+        };
+        arena.reap()?;
+        Ok(Arc::new(arena))
     }
+
+    /// The directory of the machine.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// The devices of the machine, scaled.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
+
     /// False in a forked child, where every operation answers [`ArenaError::Forked`].
     pub fn is_of_this_process(&self) -> bool {
-        false
+        self.fork_mark.is_of_this_process()
     }
-    /// Take `bytes` (a positive multiple of the granularity) that read as zero, held once by this client.
-    pub fn allocate(&self, _device: usize, _bytes: u64) -> Result<PhysicalId> {
-        later()
-    }
-    /// Hold `id` once more; also for memory of another client (IPC), as long as it lives.
-    pub fn hold(&self, _id: PhysicalId) -> Result<()> {
-        later()
-    }
-    /// Give up one hold. With the last hold of the last client and no living export the memory is freed.
-    pub fn release(&self, _id: PhysicalId) -> Result<()> {
-        later()
-    }
-    /// Length in bytes of memory that lives.
-    pub fn size_bytes(&self, _id: PhysicalId) -> Result<u64> {
-        later()
-    }
-    /// The pieces of memory that this client holds, by offset. The pointers are valid while it is held.
-    pub fn pieces(&self, _id: PhysicalId) -> Result<Vec<Piece>> {
-        later()
-    }
+
     /// The memory file of a device, to map pieces elsewhere (MAP_SHARED at `file_offset_bytes`).
-    pub fn memory_file(&self, _device: usize) -> Result<BorrowedFd<'_>> {
-        later()
+    pub fn memory_file(&self, device: usize) -> Result<BorrowedFd<'_>, ArenaError> {
+        self.device(device)?;
+        Ok(self.memories[device].file.as_fd())
     }
-    /// A descriptor (close-on-exec) that keeps the memory alive until its last duplicate is closed.
-    pub fn export(&self, _id: PhysicalId) -> Result<OwnedFd> {
-        later()
+
+    /// Start of this process's window on all of a device's memory; byte n of the memory file is at start + n.
+    pub fn window_start(&self, device: usize) -> Result<*mut u8, ArenaError> {
+        self.device(device)?;
+        Ok(self.memories[device].window.start())
     }
-    /// Hold the memory that an exported descriptor stands for. The descriptor stays the caller's.
-    pub fn import(&self, _descriptor: BorrowedFd<'_>) -> Result<PhysicalId> {
-        later()
+
+    /// The device, or why it cannot be used.
+    pub(crate) fn device(&self, device: usize) -> Result<&Device, ArenaError> {
+        if !self.is_of_this_process() {
+            return Err(ArenaError::Forked);
+        }
+        self.devices.get(device).ok_or(ArenaError::NoDevice { device })
     }
-    /// Capacity and free bytes of a device; reaps first.
-    pub fn memory(&self, _device: usize) -> Result<Memory> {
-        later()
+
+    pub(crate) fn state(&self, device: usize) -> Result<DeviceState<'_>, ArenaError> {
+        self.device(device)?;
+        Ok(self.shared.device(device))
     }
-    /// Bytes by process id: allocations (counted once, for their oldest holder) and charges; reaps first.
-    pub fn usage_by_process(&self, _device: usize) -> Result<Vec<(u32, u64)>> {
-        later()
+
+    pub(crate) fn device_memory(&self, device: usize) -> &DeviceMemory {
+        &self.memories[device]
     }
-    /// Take `bytes` of capacity without backing (context, module, local memory).
-    pub fn charge(&self, _device: usize, _bytes: u64) -> Result<ChargeId> {
-        later()
+
+    /// This client as a holder.
+    pub(crate) fn holder(&self) -> Holder {
+        crate::clients::client_holder(self.slot)
     }
-    /// Return a charge.
-    pub fn discharge(&self, _charge: ChargeId) -> Result<()> {
-        later()
+}
+
+impl DeviceMemory {
+    fn open(directory: &Path, device: &Device) -> Result<Self, ArenaError> {
+        let path = directory.join(format!("memory-{}", device.index));
+        let bytes = device.config.memory_bytes;
+        let file = crate::files::open_sized(&path, bytes).map_err(|source| ArenaError::File {
+            what: "opening",
+            path,
+            source,
+        })?;
+        let window = Mapping::shared(&file, bytes)?;
+        // A core dump of a client is not a dump of the device.
+        window.advise(libc::MADV_DONTDUMP)?;
+        Ok(Self { file, window })
     }
-    /// Free what dead clients and closed exports held.
-    pub fn reap(&self) -> Result<Reaped> {
-        later()
-    }
-    /// Take `bytes` worth of time on the link or copy engine; returns when the transfer is over.
-    pub fn link_reserve(&self, _device: usize, _direction: Direction, _bytes: u64) -> Result<u64> {
-        later()
-    }
-    /// Copy in chunks at the rate of the link, waiting for each.
-    ///
-    /// # Safety
-    /// `destination` must be valid for writes and `source` for reads of `bytes` during the call. They may
-    /// overlap.
-    pub unsafe fn copy(
-        &self,
-        _device: usize,
-        _direction: Direction,
-        _destination: *mut u8,
-        _source: *const u8,
-        _bytes: u64,
-        _cancel: &AtomicBool,
-    ) -> Result<()> {
-        later()
-    }
-    /// Wait for the machine-wide mapping lock and spend the time of `count` operations under it.
-    pub fn mapping_cost(&self, _device: usize, _operation: Operation, _count: u64) -> Result<()> {
-        later()
-    }
-    /// Wait for the compute engine. Do 1 to 2 ms of work, then drop the slice.
-    pub fn engine_slice(&self, _device: usize) -> Result<EngineSlice<'_>> {
-        later()
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let is_of_this_process = self.is_of_this_process();
+        drop(self.own.take());
+        if is_of_this_process {
+            // Nobody can be told of an error here, and whoever needs the memory next reaps again.
+            let _ = self.reap();
+        }
     }
 }

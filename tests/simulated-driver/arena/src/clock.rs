@@ -25,6 +25,16 @@ pub fn sleep_until(deadline_ns: u64) {
 
 /// Wait until `deadline_ns` or until `cancel` is true, seen within 5 ms. Returns false when cancelled.
 pub fn sleep_until_or(deadline_ns: u64, cancel: &AtomicBool) -> bool {
+    sleep_coarsely(deadline_ns.saturating_sub(WAKE_MARGIN_NS), cancel) && {
+        while now_ns() < deadline_ns {
+            std::thread::yield_now();
+        }
+        true
+    }
+}
+
+/// Like [`sleep_until_or`], but late by what the system's timers are late by, and without yielding.
+pub(crate) fn sleep_coarsely(deadline_ns: u64, cancel: &AtomicBool) -> bool {
     loop {
         if cancel.load(Ordering::Relaxed) {
             return false;
@@ -33,11 +43,7 @@ pub fn sleep_until_or(deadline_ns: u64, cancel: &AtomicBool) -> bool {
         if now >= deadline_ns {
             return true;
         }
-        if deadline_ns - now > WAKE_MARGIN_NS {
-            sleep_to((deadline_ns - WAKE_MARGIN_NS).min(now + SLEEP_NS_MAX));
-        } else {
-            std::thread::yield_now();
-        }
+        sleep_to(deadline_ns.min(now + SLEEP_NS_MAX));
     }
 }
 

@@ -6,19 +6,35 @@
 //! driver builds them on an [`Arena`]. Read next: `arena.rs`, then `layout.rs` for the rules that keep the
 //! shared state whole.
 
+mod alive;
 mod arena;
+mod clients;
 mod clock;
 mod config;
 mod defaults;
+mod engine;
 mod error;
+mod export;
 mod files;
+mod layout;
+mod link;
+mod lock;
+mod mapping;
 mod physical;
+mod rows;
+mod temporary;
+mod usage;
 
-pub use arena::{Arena, ChargeId, Direction, EngineSlice, Memory, Operation, Piece, Reaped};
+pub use arena::Arena;
+pub use clients::Reaped;
 pub use clock::{now_ns, sleep_until, sleep_until_or};
 pub use config::{
     ArenaConfig, CONFIG_FILE, ConfigError, DEVICES_MAX, DEVICES_VARIABLE, DIRECTORY_VARIABLE, Device,
     DeviceConfig,
 };
+pub use engine::EngineSlice;
 pub use error::ArenaError;
-pub use physical::PhysicalId;
+pub use link::{Direction, Operation};
+pub use physical::{PhysicalId, Piece};
+pub use temporary::TemporaryMachine;
+pub use usage::{ChargeId, Memory};
