@@ -215,8 +215,8 @@ pub fn begin(
     Ok(())
 }
 
-/// `cuStreamEndCapture`: the graph, or why there is none. After any answer but 903 (not the
-/// stream it began in, or not capturing) and 908 (not the thread it began in) it has ended.
+/// `cuStreamEndCapture`: the graph, or why there is none. The capture has ended after any answer
+/// but 401 (not capturing), 903 (not the stream it began in) and 908 (not its thread).
 pub fn end(context: &ContextQueue, stream: &Arc<Stream>) -> Result<Arc<Graph>, CUerror> {
     context.check()?;
     let capture = stream.capture().ok_or(CUerror::ILLEGAL_STATE)?;
@@ -397,6 +397,7 @@ pub(super) fn wait_event(stream: &Arc<Stream>, event: &Arc<Event>, external: boo
     let own = stream.capture();
     match (event.captured(), own) {
         (_, Some(own)) if external => own.record(stream, Work::WaitEvent(event.clone())),
+        (None, Some(_)) if event.waited_node().is_none() => Ok(()),
         (None, Some(own)) => {
             own.invalidate();
             Err(CUerror::STREAM_CAPTURE_ISOLATION)

@@ -12,6 +12,7 @@ use turnus_simulated_arena::{now_ns, sleep_until};
 
 use super::executor::{Executor, Running};
 use super::node::{Node, Task};
+use super::unwind;
 use super::work::{KernelRun, KernelStep, Work};
 
 /// The longest time that a kernel keeps the engine from others.
@@ -54,7 +55,7 @@ fn run_slice(
             kernel.running.complete(None);
             continue;
         }
-        match kernel.run.run(until) {
+        match unwind::caught(|| kernel.run.run(until)).unwrap_or_else(KernelStep::Faulted) {
             KernelStep::Yielded => active.push_back(kernel),
             KernelStep::Finished => {
                 sleep_until(kernel.not_before_ns);
@@ -75,11 +76,12 @@ fn admit(executor: &Executor, active: &mut VecDeque<Kernel>, node: Arc<Node>) {
         return;
     };
     let priority = node.priority;
-    let kernel = Kernel {
-        running: Running::new(node),
-        run: image.start(),
-        not_before_ns: now_ns() + executor.hardware.launch_cost_ns(),
+    let running = Running::new(node);
+    let run = match unwind::caught(|| image.start()) {
+        Ok(run) => run,
+        Err(fault) => return running.complete(Some(fault.error)),
     };
+    let kernel = Kernel { running, run, not_before_ns: now_ns() + executor.hardware.launch_cost_ns() };
     let place =
         active.iter().position(|other| other.running.node().priority > priority).unwrap_or(active.len());
     active.insert(place, kernel);

@@ -264,6 +264,7 @@ impl ContextQueue {
         if capture::admit(self, stream)? {
             return Err(capture::break_stream(stream));
         }
+        capture::check_unsafe_call()?;
         self.pending_tails(stream).iter().for_each(|node| node.wait());
         self.domain.check()
     }
@@ -274,6 +275,7 @@ impl ContextQueue {
         if capture::admit(self, stream)? {
             return Err(capture::break_stream(stream));
         }
+        capture::check_unsafe_call()?;
         let pending = !self.pending_tails(stream).is_empty();
         self.domain.check()?;
         if pending { Err(CUerror::NOT_READY) } else { Ok(()) }
@@ -283,6 +285,7 @@ impl ContextQueue {
     pub fn synchronize_all(&self) -> Result<(), CUerror> {
         self.domain.check()?;
         capture::check_context_synchronize(self)?;
+        capture::check_unsafe_call()?;
         self.wait_all();
         self.domain.check()
     }

@@ -1,6 +1,6 @@
 //! Copies and fills: bytes moved in chunks, each no earlier than the link would have brought it.
 //!
-//! The next chunk is booked before the last one has arrived, so that late wake-ups of this thread
+//! Some chunks are booked before the last one has arrived, so that late wake-ups of this thread
 //! cost no bandwidth. A fault, or one elsewhere in the context, ends the copy at the next chunk.
 
 use std::collections::VecDeque;
@@ -12,10 +12,12 @@ use turnus_simulated_arena::{Direction, sleep_until};
 use super::engine::Engine;
 use super::executor::{Executor, Running, direction};
 use super::node::{Node, Task};
+use super::unwind;
 use super::work::{CopyEnd, CopyWork, Fault, FillWork, Memory, Space, Work};
 
-/// The most bytes moved between two looks at the clock, the mapping and the context's health.
-const CHUNK_BYTES: u64 = 4 << 20;
+/// Chunks booked and not waited for: the link stays busy though this thread wakes some
+/// milliseconds late, as it does when other programs use all cores.
+const CHUNKS_AHEAD: usize = 4;
 
 /// A copy thread.
 pub(super) fn run(executor: &Executor, engine: &Engine) {
@@ -34,11 +36,12 @@ fn perform(executor: &Executor, node: Arc<Node>) {
         return;
     };
     let running = Running::new(node);
-    let outcome = match &work {
+    let move_bytes = || match &work {
         Work::Copy(copy) => copy_all(executor, running.node(), copy),
         Work::Fill(fill) => fill_all(executor, running.node(), fill),
         _ => Ok(()),
     };
+    let outcome = unwind::caught(move_bytes).and_then(|outcome| outcome);
     running.complete(outcome.err().map(|fault| fault.error));
 }
 
@@ -47,25 +50,28 @@ struct Pace<'a> {
     executor: &'a Executor,
     node: &'a Node,
     direction: Direction,
+    /// The most bytes moved between two looks at the clock, the mapping and the context's health.
+    chunk_bytes: u64,
     /// Bytes moved since the last booking (many short rows make one chunk).
     moved_bytes: u64,
-    /// When what is booked will have arrived; waited for before the next booking but one.
+    /// When what is booked will have arrived.
     arrivals_ns: VecDeque<u64>,
 }
 
 impl<'a> Pace<'a> {
     fn new(executor: &'a Executor, node: &'a Node, direction: Direction) -> Self {
-        Pace { executor, node, direction, moved_bytes: 0, arrivals_ns: VecDeque::new() }
+        let chunk_bytes = executor.hardware.chunk_bytes(direction);
+        Pace { executor, node, direction, chunk_bytes, moved_bytes: 0, arrivals_ns: VecDeque::new() }
     }
 
     /// Accounts for bytes that were moved; ends early when the context is lost.
     fn moved(&mut self, bytes: u64) -> Result<(), Fault> {
         self.moved_bytes += bytes;
-        if self.moved_bytes < CHUNK_BYTES {
+        if self.moved_bytes < self.chunk_bytes {
             return Ok(());
         }
         self.book();
-        while self.arrivals_ns.len() > 1 {
+        while self.arrivals_ns.len() > CHUNKS_AHEAD {
             self.arrivals_ns.pop_front().into_iter().for_each(sleep_until);
         }
         self.node.domain.check().map_err(|error| Fault::at(error, 0))
@@ -94,7 +100,7 @@ fn copy_all(executor: &Executor, node: &Node, copy: &CopyWork) -> Result<(), Fau
             let (to, from) = (place(&copy.destination), place(&copy.source));
             let mut done = 0;
             while done < copy.width_bytes {
-                let bytes = CHUNK_BYTES.min(copy.width_bytes - done);
+                let bytes = pace.chunk_bytes.min(copy.width_bytes - done);
                 copy_chunk(space, copy, to + done, from + done, bytes)?;
                 pace.moved(bytes)?;
                 done += bytes;
@@ -160,7 +166,7 @@ fn fill_all(executor: &Executor, node: &Node, fill: &FillWork) -> Result<(), Fau
     for row in 0..fill.height {
         let mut done = 0;
         while done < fill.width {
-            let count = (CHUNK_BYTES / element_bytes).min(fill.width - done);
+            let count = (pace.chunk_bytes / element_bytes).min(fill.width - done);
             let address = fill.destination + row * fill.row_pitch_bytes + done * element_bytes;
             space.fill(address, fill.value, fill.element_bytes, count)?;
             pace.moved(count * element_bytes)?;

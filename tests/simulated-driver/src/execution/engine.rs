@@ -59,7 +59,7 @@ impl Engine {
     /// Moves what waits to `taken`; waits until there is something or `timeout` has passed.
     pub(super) fn wait(&self, taken: &mut VecDeque<Arc<Node>>, timeout: Option<Duration>) {
         let idle_since = Instant::now();
-        while self.length.load(Ordering::Acquire) == 0 && idle_since.elapsed() < LOOK {
+        while timeout.is_none() && self.length.load(Ordering::Acquire) == 0 && idle_since.elapsed() < LOOK {
             std::thread::yield_now();
         }
         let mut waiting = self.waiting.lock();

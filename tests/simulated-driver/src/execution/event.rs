@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::capture::CapturedMark;
+use super::capture::{self, CapturedMark};
 use super::node::Node;
 use turnus_bindings::CUerror;
 
@@ -60,7 +60,9 @@ impl Event {
 
     /// `cuEventQuery`: `NOT_READY` while the marked work is unfinished.
     pub fn query(&self) -> Result<(), CUerror> {
-        match self.mark()? {
+        let mark = self.mark()?;
+        capture::check_unsafe_call()?;
+        match mark {
             None => Ok(()),
             Some(mark) => {
                 mark.node.domain.check()?;
@@ -71,7 +73,9 @@ impl Event {
 
     /// `cuEventSynchronize`: waits for the marked work; an event never recorded is complete.
     pub fn synchronize(&self) -> Result<(), CUerror> {
-        match self.mark()? {
+        let mark = self.mark()?;
+        capture::check_unsafe_call()?;
+        match mark {
             None => Ok(()),
             Some(mark) => {
                 mark.node.wait();

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use super::executor::Executor;
 use super::node::{Node, Task};
-use super::work::{Fault, Space, WaitCondition, Work};
+use super::unwind;
+use super::work::{Fault, Space, Step, WaitCondition, Work};
 
 /// How often waited-for memory is looked at.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
@@ -40,11 +41,18 @@ pub(super) fn run_host_functions(executor: &Executor) {
                     // exactly one call per launch on a driver thread.
                     unsafe { (host.function)(host.data.0) }
                 }
-                Some(Task::Work(Work::Callback(step))) => step(state),
+                Some(Task::Work(Work::Callback(step))) => run_step(&node, &*step),
                 _ => {}
             }
             node.complete();
         }
+    }
+}
+
+/// Runs a driver-side step; one that panics faults the context.
+fn run_step(node: &Node, step: &Step) {
+    if let Err(fault) = unwind::caught(|| step(node.domain.check())) {
+        node.domain.fault(fault.error);
     }
 }
 
@@ -76,7 +84,7 @@ pub(super) fn run(executor: &Executor) {
 fn serve(node: Arc<Node>) -> Option<MemoryWait> {
     let domain = node.domain.clone();
     match node.take_task() {
-        Some(Task::Work(Work::Action(step))) => step(domain.check()),
+        Some(Task::Work(Work::Action(step))) => run_step(&node, &*step),
         Some(Task::Work(Work::WriteValue { address, value, bytes })) if domain.check().is_ok() => {
             if let Err(fault) = domain.space.store_value(address, value, bytes) {
                 domain.fault(fault.error);

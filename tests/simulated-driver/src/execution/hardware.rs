@@ -7,6 +7,10 @@ use std::sync::Arc;
 
 use turnus_simulated_arena::{Arena, Direction};
 
+/// Bounds of a chunk: a page, and what memory moves within a millisecond.
+const CHUNK_BYTES_MIN: u64 = 4 << 10;
+const CHUNK_BYTES_MAX: u64 = 4 << 20;
+
 /// The compute engine held by this process; dropping it lets others in.
 pub trait SliceGuard {}
 
@@ -19,6 +23,9 @@ pub trait Hardware: Send + Sync {
     /// Books `bytes` on a link that others use too, and says when they will have arrived. The
     /// caller moves the bytes meanwhile and counts them as done no earlier.
     fn book_transfer(&self, direction: Direction, bytes: u64) -> u64;
+
+    /// How many bytes to book at a time: about a millisecond's worth, so that others get in between.
+    fn chunk_bytes(&self, direction: Direction) -> u64;
 
     /// How long a kernel occupies the compute engine at the least, in nanoseconds.
     fn launch_cost_ns(&self) -> u64;
@@ -53,6 +60,20 @@ impl Hardware for ArenaDevice {
         self.arena
             .link_reserve(self.index, direction, bytes)
             .unwrap_or_else(|_| turnus_simulated_arena::now_ns())
+    }
+
+    fn chunk_bytes(&self, direction: Direction) -> u64 {
+        let rate = self.arena.devices().get(self.index).map_or(0, |device| match direction {
+            Direction::HostToDevice => device.config.host_to_device_bytes_per_s,
+            Direction::DeviceToHost => device.config.device_to_host_bytes_per_s,
+            Direction::DeviceToDevice => device.config.device_to_device_bytes_per_s,
+        });
+        // A rate of 0 is not limited; chunks then only bound the time between two looks.
+        if rate == 0 {
+            CHUNK_BYTES_MAX
+        } else {
+            ((rate / 1000) & !0xfff).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX)
+        }
     }
 
     fn launch_cost_ns(&self) -> u64 {

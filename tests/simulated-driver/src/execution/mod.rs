@@ -16,7 +16,8 @@
 //! - `Event`: `query`, `synchronize`, `elapsed_ms`.
 //! - `capture`: `begin`, `end`, `info`, `status`, `update_dependencies`, `exchange_thread_mode`,
 //!   and `check_unsafe_call`: call it first in every entry point that a capture may prohibit
-//!   (allocation, synchronous copies and memsets, module load, host registration, frees).
+//!   (allocation, synchronous copies and memsets, module load, host registration, frees);
+//!   queries and synchronisation here call it themselves.
 //! - `Graph` (template), `GraphExec` (instantiated); launched by `Work::Graph`.
 //! - `in_host_function()`: the calling thread runs a host function; the API answers 800.
 //!
@@ -34,6 +35,7 @@ mod graph;
 mod hardware;
 mod node;
 mod stream;
+mod unwind;
 mod work;
 
 #[cfg(test)]

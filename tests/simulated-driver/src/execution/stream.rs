@@ -34,6 +34,8 @@ pub struct Stream {
     priority: i32,
     pub(super) lane: usize,
     context: Weak<ContextQueue>,
+    /// The process that made it.
+    process: u32,
     capture: Mutex<Option<Arc<Capture>>>,
 }
 
@@ -50,6 +52,7 @@ impl Stream {
             priority,
             lane,
             context,
+            process: std::process::id(),
             capture: Mutex::new(None),
         })
     }
@@ -95,6 +98,10 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        // In a forked child the locks below may be held by threads that do not exist there.
+        if std::process::id() != self.process {
+            return;
+        }
         capture::abandon(self);
         if let Some(context) = self.context.upgrade() {
             context.retire_lane(self.lane);
