@@ -36,6 +36,8 @@ const char *driver_result_name(CUresult result)
 	static char unnamed[32];
 	const char *name = NULL;
 
+	if (result == CUDA_SUCCESS)
+		return "CUDA_SUCCESS"; /* without a call: the driver may be locked */
 	if (result == CU_MISSING)
 		return "function not in this driver";
 	if (CU(cuGetErrorName, result, &name) == CUDA_SUCCESS && name)

@@ -38,13 +38,13 @@ static void keep_line(struct step_result *result, const char *line)
 		result->count++;
 }
 
-/* Reads what there is; 0 at the end of the pipe. */
+/* Reads what there is: 1 for some, 0 at the end of the pipe, -1 for nothing yet. */
 static int take_lines(int fd, struct intake *intake, struct step_result *result)
 {
 	ssize_t got = read(fd, intake->bytes + intake->used, sizeof intake->bytes - intake->used - 1);
 
 	if (got <= 0)
-		return got < 0 && (errno == EINTR || errno == EAGAIN);
+		return got < 0 && (errno == EINTR || errno == EAGAIN) ? -1 : 0;
 	intake->used += (size_t)got;
 	intake->bytes[intake->used] = '\0';
 	for (char *newline; (newline = strchr(intake->bytes, '\n'));) {
@@ -121,19 +121,16 @@ void step_run(const struct step *step, double limit_ms, struct step_result *resu
 	while (!ended && !late) {
 		struct pollfd wait = {ends[0], POLLIN, 0};
 		poll(&wait, 1, 20);
-		if (!take_lines(ends[0], &intake, result))
-			sleep_ms(5);
+		if (take_lines(ends[0], &intake, result) == 0)
+			sleep_ms(5); /* it has closed its end and is about to leave */
 		ended = waitpid(pid, &status, WNOHANG) == pid;
 		late = now_ms() - start > limit_ms;
 	}
 	kill(-pid, SIGKILL); /* its peers too */
 	if (!ended)
 		ended = reap(pid, &status);
-	for (int i = 0; i < 10000; i++) {
-		size_t before = result->count + intake.used;
-		if (!take_lines(ends[0], &intake, result) || before == result->count + intake.used)
-			break;
-	}
+	while (take_lines(ends[0], &intake, result) > 0)
+		;
 	close(ends[0]);
 	result->seconds = (now_ms() - start) / 1e3;
 	if (late) {

@@ -29,23 +29,26 @@ static const char *state_name(int pid)
 	CUresult result = CU(cuCheckpointProcessGetState, pid, &state);
 
 	if (result != CUDA_SUCCESS)
-		return driver_result_name(result);
+		return "not told";
 	return state >= 0 && state < 6 ? name[state] : "unknown";
 }
 
-/* Records the call; true if it succeeded. */
+/* Records the call; true if it succeeded. A locked process blocks in every call but
+ * cuCheckpoint*: the victim itself must not ask for names or for free memory. */
 static int record_call(const char *who, const char *victim, const char *call, CUresult result,
-			double ms, int pid)
+		       double ms, int pid)
 {
+	int itself = pid == getpid();
+
 	record_begin("checkpoint call");
 	record_text("caller", who);
 	record_text("victim", victim);
 	record_text("call", call);
 	record_int("code", result);
-	record_text("name", driver_result_name(result));
+	record_text("name", itself && result != CUDA_SUCCESS ? "" : driver_result_name(result));
 	record_real("ms", ms);
 	record_text("state_after", state_name(pid));
-	record_int("free_mib", (long long)(device_free_bytes() / MIB)); /* 0 without a context */
+	record_int("free_mib", itself ? -1 : (long long)(device_free_bytes() / MIB));
 	record_end();
 	return result == CUDA_SUCCESS;
 }

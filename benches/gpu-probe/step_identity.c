@@ -41,6 +41,23 @@ static void uuid_text(CUdevice device, char text[48])
 		 b[14], b[15]);
 }
 
+/* The module's version; in /proc it is the first word that begins with a digit. */
+static void driver_version_text(char *text, size_t bytes)
+{
+	char line[256];
+
+	if (host_read_line("/sys/module/nvidia/version", text, bytes))
+		return;
+	snprintf(text, bytes, "unknown");
+	if (!host_read_line("/proc/driver/nvidia/version", line, sizeof line))
+		return;
+	for (char *word = strtok(line, " "); word; word = strtok(NULL, " "))
+		if (*word >= '0' && *word <= '9') {
+			snprintf(text, bytes, "%s", word);
+			return;
+		}
+}
+
 static void record_identity(CUdevice device, int cuda_version)
 {
 	char name[256] = "unknown", uuid[48], driver_version[128], cpu[128];
@@ -50,8 +67,7 @@ static void record_identity(CUdevice device, int cuda_version)
 	TRY("identity", cuDeviceGetName, name, (int)sizeof name, device);
 	uuid_text(device, uuid);
 	host_cpu_name(cpu, sizeof cpu);
-	if (!host_read_line("/sys/module/nvidia/version", driver_version, sizeof driver_version))
-		snprintf(driver_version, sizeof driver_version, "unknown");
+	driver_version_text(driver_version, sizeof driver_version);
 	record_begin("identity");
 	record_text("card", name);
 	record_text("uuid", uuid);

@@ -32,7 +32,7 @@ enum { REPORTED = 60 };
 struct tally {
 	long long names, exported_names, names_found, queries, found, exact, elsewhere, not_exported,
 		first_version_differs;
-	int reported;
+	int reported, newest; /* the driver's own CUDA version: later ones are not asked */
 	FILE *map;
 };
 
@@ -92,6 +92,8 @@ static void one_name(struct tally *tally, const char *name)
 	for (int flags = 0; flags < 3; flags++) {
 		void *last = NULL, *pointer, *first;
 		for (size_t v = 0; v < sizeof versions / sizeof *versions; v++) {
+			if (versions[v] > tally->newest)
+				break;
 			tally->queries++;
 			if (!query(name, flags, versions[v], &pointer))
 				pointer = NULL;
@@ -141,6 +143,8 @@ int step_lookup(void)
 		record_note("this driver has no cuGetProcAddress");
 		return EXIT_STEP_FAILED;
 	}
+	if (!TRY("lookup", cuDriverGetVersion, &tally.newest))
+		return EXIT_STEP_FAILED;
 	if (options.map_path && !(tally.map = fopen(options.map_path, "we")))
 		record_note("the map file cannot be written");
 	for (const char *at = names_text; *at && left_ms() > 500; at += strcspn(at, "\n") + 1) {

@@ -28,16 +28,16 @@ static int export_fd(const char *origin, const char *way, CUdeviceptr at, size_t
 /* Do frames stay taken while a descriptor of them is open? */
 static void outlives(struct range *range, int fd, const char *origin)
 {
-	size_t mapped = device_free_bytes();
+	long long mapped = (long long)device_free_bytes();
 	int good = range_unback(range);
-	size_t released = device_free_bytes();
+	long long released = (long long)device_free_bytes();
 	close(fd);
 	sleep_ms(20);
 	record_begin("open dma-buf while frames are released");
 	record_text("origin", origin);
 	record_bool("unmap_and_release_succeed", good);
-	record_int("freed_at_release_mib", (long long)((released - mapped) / MIB));
-	record_int("freed_after_close_mib", (long long)((device_free_bytes() - mapped) / MIB));
+	record_int("freed_at_release_mib", (released - mapped) / (long long)MIB);
+	record_int("freed_after_close_mib", ((long long)device_free_bytes() - mapped) / (long long)MIB);
 	record_end();
 }
 

@@ -19,6 +19,7 @@
 #define API __attribute__((visibility("default"))) CUresult
 
 static size_t taken;
+static volatile int locked; /* by a checkpoint of this very process */
 
 static int named(const char *variable, const char *function)
 {
@@ -29,7 +30,7 @@ static int named(const char *variable, const char *function)
 
 static CUresult enter(const char *function)
 {
-	while (named("FAKE_HANG", function))
+	while (named("FAKE_HANG", function) || (locked && strncmp(function, "cuCheckpoint", 12) != 0))
 		pause();
 	if (named("FAKE_CRASH", function))
 		abort();
@@ -282,7 +283,7 @@ API cuGetProcAddress_v2(const char *name, void **pointer, int version, uint64_t 
 }
 static CUresult checkpoint(int pid) { return pid > 0 && number("FAKE_CHECKPOINT", 0) ? 0 : 801; }
 API cuCheckpointProcessGetState(int pid, int *state) { ENTER; *state = 0; return checkpoint(pid); }
-API cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *a) { ENTER; return a->timeoutMs ? checkpoint(pid) : 1; }
+API cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *a) { ENTER; locked = pid == getpid() && checkpoint(pid) == 0; return a->timeoutMs ? checkpoint(pid) : 1; }
 API cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *a) { ENTER; return a->customStorageInfo_out ? 1 : checkpoint(pid); }
 API cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *a) { ENTER; return a->gpuPairs ? 1 : checkpoint(pid); }
-API cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *a) { ENTER; return a->reserved[0] ? 1 : checkpoint(pid); }
+API cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *a) { ENTER; locked = 0; return a->reserved[0] ? 1 : checkpoint(pid); }
