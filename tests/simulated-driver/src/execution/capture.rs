@@ -121,8 +121,8 @@ impl Capture {
 
     /// Lets a stream in, or an existing member wait for more.
     fn extend(&self, stream: &Stream, nodes: &[NodeId]) {
-        let context = stream.context().map_or(0, |context| context.id());
         let mut members = self.members.lock();
+        let context = stream.context_id;
         let fresh = || Member { context, blocking: stream.is_blocking(), frontier: Vec::new() };
         let member = members.entry(stream.id()).or_insert_with(fresh);
         for node in nodes {
@@ -376,8 +376,11 @@ fn active_capture(stream: &Stream) -> Result<Arc<Capture>, CUerror> {
     stream.capture().ok_or(CUerror::STREAM_CAPTURE_INVALIDATED)
 }
 
-/// Work of a capturing stream becomes a node.
+/// Work of a capturing stream becomes a node; stream callbacks cannot (cuStreamAddCallback).
 pub(super) fn record_work(stream: &Arc<Stream>, work: Work) -> Result<(), CUerror> {
+    if matches!(work, Work::Callback(_)) {
+        return Err(break_stream(stream));
+    }
     active_capture(stream)?.record(stream, work)
 }
 

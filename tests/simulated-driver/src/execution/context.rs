@@ -191,10 +191,10 @@ impl ContextQueue {
 
     /// Puts work into a stream, or into its graph while it captures. Returns at once.
     ///
-    /// Errors: the sticky error; 901, 906 of capture; `INVALID_VALUE` for an event without a use
-    /// in streams.
+    /// Errors: the sticky error; 901, 906 of capture; `INVALID_VALUE` for a child graph, which has
+    /// no use in a stream. A kernel waits here while the stream's launch queue is full.
     pub fn submit(&self, stream: &Arc<Stream>, work: Work) -> Result<(), CUerror> {
-        self.domain.check()?;
+        self.check_stream(stream)?;
         if capture::admit(self, stream)? {
             return capture::record_work(stream, work);
         }
@@ -208,6 +208,9 @@ impl ContextQueue {
             Work::Graph(exec) => exec.enqueue(self, stream),
             Work::Child(_) => return Err(CUerror::INVALID_VALUE),
             work => {
+                if matches!(work, Work::Kernel(_)) {
+                    stream.launches.wait_for_room();
+                }
                 self.enqueue(stream, work, None);
             }
         }
@@ -217,7 +220,7 @@ impl ContextQueue {
     /// Submits and waits for that work alone (synchronous copies). The caller has called
     /// `capture::check_unsafe_call`; a capturing stream answers 900 and loses its capture.
     pub fn submit_and_wait(&self, stream: &Arc<Stream>, work: Work) -> Result<(), CUerror> {
-        self.domain.check()?;
+        self.check_stream(stream)?;
         if capture::admit(self, stream)? {
             return Err(capture::break_stream(stream));
         }
@@ -232,7 +235,7 @@ impl ContextQueue {
         event: &Arc<Event>,
         external: bool,
     ) -> Result<(), CUerror> {
-        self.domain.check()?;
+        self.check_stream(stream)?;
         if capture::admit(self, stream)? {
             return capture::record_event(stream, event, external);
         }
@@ -248,7 +251,7 @@ impl ContextQueue {
         event: &Arc<Event>,
         external: bool,
     ) -> Result<(), CUerror> {
-        self.domain.check()?;
+        self.check_stream(stream)?;
         if capture::admit_wait(self, stream, event)? {
             return capture::wait_event(stream, event, external);
         }
@@ -260,7 +263,7 @@ impl ContextQueue {
 
     /// `cuStreamSynchronize`.
     pub fn synchronize_stream(&self, stream: &Arc<Stream>) -> Result<(), CUerror> {
-        self.domain.check()?;
+        self.check_stream(stream)?;
         if capture::admit(self, stream)? {
             return Err(capture::break_stream(stream));
         }
@@ -271,7 +274,7 @@ impl ContextQueue {
 
     /// `cuStreamQuery`: `NOT_READY` while work of the stream is unfinished.
     pub fn query_stream(&self, stream: &Arc<Stream>) -> Result<(), CUerror> {
-        self.domain.check()?;
+        self.check_stream(stream)?;
         if capture::admit(self, stream)? {
             return Err(capture::break_stream(stream));
         }
@@ -301,6 +304,12 @@ impl ContextQueue {
     /// `CONTEXT_IS_DESTROYED` after `close`.
     pub fn check(&self) -> Result<(), CUerror> {
         self.domain.check()
+    }
+
+    /// `check`, and `INVALID_HANDLE` for a stream of another context.
+    fn check_stream(&self, stream: &Stream) -> Result<(), CUerror> {
+        self.domain.check()?;
+        if stream.context_id == self.id { Ok(()) } else { Err(CUerror::INVALID_HANDLE) }
     }
 
     /// The sticky error, if any.
@@ -337,7 +346,11 @@ impl ContextQueue {
     }
 
     fn enqueue(&self, stream: &Stream, work: Work, also_after: Option<&Arc<Node>>) -> Arc<Node> {
+        let is_launch = matches!(work, Work::Kernel(_));
         let node = Node::new(self.domain.clone(), stream.priority(), Some(Task::Work(work)));
+        if is_launch {
+            node.count_in(&stream.launches);
+        }
         if let Some(predecessor) = also_after {
             node.after(predecessor);
         }

@@ -33,6 +33,7 @@ mod executor;
 mod front_end;
 mod graph;
 mod hardware;
+mod launch_queue;
 mod node;
 mod stream;
 mod unwind;

@@ -5,14 +5,19 @@
 //! done is freed at once. Nothing here knows streams: see `context.rs` for who precedes whom.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use super::context::Domain;
 use super::event::Mark;
+use super::launch_queue::LaunchQueue;
 use super::work::Work;
+
+/// How long a waiting thread looks for itself before it sleeps: short work is over by then.
+const LOOK: Duration = Duration::from_micros(20);
 
 /// What a node does when its turn comes.
 #[derive(Debug)]
@@ -30,6 +35,8 @@ pub(super) struct Node {
     task: Mutex<Option<Task>>,
     blockers: AtomicUsize,
     done: AtomicBool,
+    /// The launch queue in which it takes a place until it is done.
+    launches: OnceLock<Arc<LaunchQueue>>,
     /// `None` once done: whoever comes later need not wait.
     followers: Mutex<Option<Vec<Follower>>>,
 }
@@ -60,6 +67,7 @@ impl Node {
             task: Mutex::new(task),
             blockers: AtomicUsize::new(1),
             done: AtomicBool::new(false),
+            launches: OnceLock::new(),
             followers: Mutex::new(Some(Vec::new())),
         })
     }
@@ -67,6 +75,13 @@ impl Node {
     /// Gives the node its task before release (an event's mark names its own node).
     pub(super) fn set_task(&self, task: Task) {
         *self.task.lock() = Some(task);
+    }
+
+    /// Takes a place in the launch queue, before release.
+    pub(super) fn count_in(&self, launches: &Arc<LaunchQueue>) {
+        launches.enter();
+        // The first queue stays; a node is counted once.
+        let _ = self.launches.set(launches.clone());
     }
 
     /// Takes the task; a second caller finds none.
@@ -111,6 +126,13 @@ impl Node {
         if self.is_done() {
             return;
         }
+        let since = Instant::now();
+        while since.elapsed() < LOOK {
+            std::thread::yield_now();
+            if self.is_done() {
+                return;
+            }
+        }
         let waiter = Arc::new(Waiter::default());
         match self.followers.lock().as_mut() {
             Some(followers) => followers.push(Follower::Waiter(waiter.clone())),
@@ -132,6 +154,9 @@ impl Node {
             self.done.store(true, Ordering::Release);
             followers.take()
         };
+        if let Some(launches) = self.launches.get() {
+            launches.leave();
+        }
         for follower in followers.into_iter().flatten() {
             match follower {
                 Follower::Node(node) => {

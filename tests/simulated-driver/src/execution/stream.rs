@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::capture::{self, Capture};
 use super::context::ContextQueue;
+use super::launch_queue::LaunchQueue;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -34,6 +35,8 @@ pub struct Stream {
     priority: i32,
     pub(super) lane: usize,
     context: Weak<ContextQueue>,
+    pub(super) context_id: u64,
+    pub(super) launches: Arc<LaunchQueue>,
     /// The process that made it.
     process: u32,
     capture: Mutex<Option<Arc<Capture>>>,
@@ -51,7 +54,9 @@ impl Stream {
             kind,
             priority,
             lane,
+            context_id: context.upgrade().map_or(0, |context| context.id()),
             context,
+            launches: Arc::default(),
             process: std::process::id(),
             capture: Mutex::new(None),
         })

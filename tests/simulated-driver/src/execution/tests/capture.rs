@@ -51,6 +51,14 @@ fn synchronising_or_asking_a_capturing_stream_breaks_its_capture() {
 }
 
 #[test]
+fn a_stream_callback_cannot_be_captured() {
+    let (bench, stream) = started(CaptureMode::Relaxed);
+    let callback = Work::Callback(Arc::new(|_| {}));
+    assert_eq!(bench.context.submit(&stream, callback), Err(CUerror::STREAM_CAPTURE_UNSUPPORTED));
+    assert_broken(&bench, &stream);
+}
+
+#[test]
 fn asking_a_captured_event_breaks_the_capture() {
     let (bench, stream) = started(CaptureMode::Relaxed);
     let event = Event::new(true);

@@ -24,6 +24,41 @@ fn submission_returns_while_the_kernel_runs() {
 }
 
 #[test]
+fn a_launch_into_a_full_queue_waits_until_a_kernel_has_finished() {
+    let bench = bench();
+    let (context, end) = (bench.context.clone(), flag());
+    let stream = context.create_stream(true, 0);
+    context.submit(&stream, kernel_until(&end)).unwrap();
+    let (submitted, seen) = (flag(), list());
+    let thread = {
+        let (context, stream, submitted, seen) =
+            (context.clone(), stream.clone(), submitted.clone(), seen.clone());
+        std::thread::spawn(move || {
+            (0..1200).for_each(|number| context.submit(&stream, kernel_note(&seen, number)).unwrap());
+            submitted.store(true, Ordering::Release);
+        })
+    };
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!submitted.load(Ordering::Acquire), "the queue is full");
+    let other = context.create_stream(true, 0);
+    context.submit(&other, kernel_note(&seen, 0)).unwrap();
+    let waiting = (context.clone(), other.clone());
+    within_seconds(move || waiting.0.synchronize_stream(&waiting.1)).unwrap();
+    end.store(true, Ordering::Release);
+    thread.join().unwrap();
+    context.synchronize_stream(&stream).unwrap();
+    assert_eq!(seen.lock().len(), 1201);
+}
+
+#[test]
+fn a_stream_of_another_context_is_refused() {
+    let (first, second) = (bench(), new_bench(Box::new(())));
+    let stream = first.context.create_stream(false, 0);
+    assert_eq!(second.context.submit(&stream, Work::Nothing), Err(CUerror::INVALID_HANDLE));
+    assert_eq!(second.context.query_stream(&stream), Err(CUerror::INVALID_HANDLE));
+}
+
+#[test]
 fn kernels_of_two_streams_that_wait_for_each_other_both_end() {
     let bench = bench();
     let (first, second) = (flag(), flag());

@@ -22,10 +22,17 @@ fn machine() -> Machine {
     Machine { arena, context, _directory: directory, _alone: alone }
 }
 
-/// The smallest relative deviation from `expected_s` in up to five tries: what the cores' other
+/// The smallest relative deviation from `expected_s` in up to twenty tries: what the cores' other
 /// users add is not the link's.
 fn deviation(expected_s: f64, mut seconds: impl FnMut() -> f64) -> f64 {
-    (0..5).map(|_| (seconds() / expected_s - 1.0).abs()).fold(f64::INFINITY, f64::min)
+    let mut least = f64::INFINITY;
+    for _ in 0..20 {
+        least = least.min((seconds() / expected_s - 1.0).abs());
+        if least < 0.01 {
+            break;
+        }
+    }
+    least
 }
 
 fn host_copy(host: &mut [u8], to_device: bool) -> Work {
@@ -104,4 +111,25 @@ fn kernels_of_two_attachments_that_wait_for_each_other_both_end() {
     let context = first.context.clone();
     within_seconds(move || context.wait_all());
     within_seconds(move || second.wait_all());
+}
+
+#[test]
+fn a_launch_occupies_the_engine_for_its_cost_and_returns_soon() {
+    let machine = machine();
+    let (context, config) = (&machine.context, &machine.arena.devices()[0].config);
+    let stream = context.create_stream(true, 0);
+    let launches = 1000;
+    let start = Instant::now();
+    (0..launches).for_each(|_| context.submit(&stream, kernel(|| KernelStep::Finished)).unwrap());
+    let submitted = start.elapsed();
+    context.synchronize_stream(&stream).unwrap();
+    let finished = start.elapsed();
+    println!("{launches} launches: submitted in {submitted:?}, finished in {finished:?}");
+    assert!(finished >= Duration::from_micros(config.launch_cost_us) * launches);
+    let start = Instant::now();
+    for _ in 0..100 {
+        context.submit(&stream, kernel(|| KernelStep::Finished)).unwrap();
+        context.synchronize_stream(&stream).unwrap();
+    }
+    println!("launch and synchronise: {:?}", start.elapsed() / 100);
 }
