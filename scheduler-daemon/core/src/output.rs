@@ -96,9 +96,11 @@ pub enum ToMember {
     TurnGranted { epoch: Epoch },
     /// The gate word is closed: finish submitted work and say `Drained`.
     Drain { epoch: Epoch },
-    /// The drain took too long; the gate word is open again with the same epoch.
+    /// The drain took too long; the gate word is open again with the same epoch. Not sent to a
+    /// member that has released the turn: it asks, and is granted the same epoch again.
     DrainCancelled { epoch: Epoch },
-    /// Let one waiting submission through, then drain again and say `Drained` again.
+    /// Let one waiting submission through, then drain again and say `Drained` again. If none
+    /// waits, say `Drained` at once.
     AdmitOne { epoch: Epoch },
     /// How many other tenants wait. Sent when it becomes zero or stops being zero; the exact count
     /// is in the gate page.

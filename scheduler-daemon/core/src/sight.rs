@@ -1,0 +1,64 @@
+//! How large a device is for tenants: total less contexts, strangers and head-room.
+//!
+//! Members report what the driver says. A report counts only while no credits move, since bytes
+//! on their way are on neither side's account. Of the tenants' reports of the last 30 s the
+//! largest is believed: who sees too little harms nobody else, and who claims too much is
+//! corrected by the next member that runs short (`ledger`), which all others then start from.
+
+use crate::Core;
+use crate::ids::{DeviceKey, MemberId, Reason};
+use crate::records::Sight;
+use std::time::Duration;
+
+/// A report this much older than the newest is forgotten.
+const FRESH: Duration = Duration::from_secs(30);
+/// Credits given or returned less than this ago are still being spent or freed.
+const MOTION: Duration = Duration::from_millis(50);
+
+impl Core {
+    /// A member's first report of a device.
+    pub(crate) fn see_device(&mut self, member: MemberId, key: DeviceKey, total_bytes: u64, free_bytes: u64) {
+        let Some(device) = self.devices.get(&key) else { return };
+        if device.sights.is_empty() {
+            self.see(member, key, total_bytes, free_bytes);
+        } else {
+            self.usage(member, key, total_bytes, free_bytes);
+        }
+    }
+
+    /// A later report: counts only while nothing moves.
+    pub(crate) fn usage(&mut self, member: MemberId, key: DeviceKey, total_bytes: u64, free_bytes: u64) {
+        let known = self.holding(member, key).is_some();
+        let Some(device) = self.devices.get(&key).filter(|_| known) else {
+            return self.complain(
+                member,
+                Reason::ProtocolViolation.word(),
+                "reports a device it does not use",
+            );
+        };
+        let still = device.ordered.is_empty()
+            && device.sums.wanted_bytes == 0
+            && self.now.saturating_sub(device.last_motion) >= MOTION;
+        if still {
+            self.see(member, key, total_bytes, free_bytes);
+        }
+    }
+
+    fn see(&mut self, member: MemberId, key: DeviceKey, total_bytes: u64, free_bytes: u64) {
+        let Some(tenant) = self.members.get(&member).map(|record| record.tenant) else { return };
+        let Some(device) = self.devices.get_mut(&key) else { return };
+        if total_bytes != device.total_bytes || free_bytes > total_bytes {
+            let text = format!("reports another size of {key} than others before");
+            return self.complain(member, Reason::ProtocolViolation.word(), &text);
+        }
+        let at = self.now;
+        let usable_bytes = free_bytes.saturating_add(device.sums.resident_bytes).min(total_bytes);
+        device.sights.insert(tenant, Sight { at, usable_bytes });
+        device.sights.retain(|_, sight| at.saturating_sub(sight.at) <= FRESH);
+        device.usable_bytes =
+            device.sights.values().map(|sight| sight.usable_bytes).max().unwrap_or(usable_bytes);
+        device.doubted = None;
+        device.withheld_bytes = 0;
+        self.touch(key);
+    }
+}
