@@ -1,0 +1,225 @@
+//! ld, st, atom, red, fences and hints.
+//!
+//! Cache operators and eviction hints change no result and are skipped. Read next: `execute/memory.rs`.
+
+use super::Compiler;
+use super::modifiers::Modifiers;
+use super::slots::operand;
+use crate::error::Error;
+use crate::program::{AtomicOp, Op, Place, Slot};
+use crate::syntax::{InstructionSyntax, Operand};
+use crate::types::{ScalarType, Space};
+
+const SPACES: [(&str, Space); 8] = [
+    ("global", Space::Global),
+    ("const", Space::Global),
+    ("shared", Space::Shared),
+    ("shared::cta", Space::Shared),
+    ("local", Space::Local),
+    ("param", Space::Parameter),
+    ("param::entry", Space::Parameter),
+    ("param::func", Space::Parameter),
+];
+
+/// Words that order accesses among threads. Here every access is performed in program order.
+fn is_ordering(word: &str) -> bool {
+    matches!(word, "relaxed" | "acquire" | "release" | "acq_rel" | "volatile" | "mmio")
+}
+
+fn is_hint(word: &str) -> bool {
+    matches!(word, "weak" | "cta" | "gpu" | "sys" | "ca" | "cg" | "cs" | "lu" | "cv" | "wb" | "wt" | "nc")
+        || word.starts_with("L1::")
+        || (word.starts_with("L2::") && word != "L2::cache_hint")
+}
+
+impl<'a> Compiler<'_, 'a> {
+    /// The place of `[base+offset]` in the named space, or in the variable's own.
+    fn place(
+        &mut self,
+        instruction: &InstructionSyntax<'a>,
+        target: &Operand<'a>,
+        space: Option<Space>,
+        element: ScalarType,
+        count: u8,
+    ) -> Result<Place, Error> {
+        let (base, offset, variable) = self.place_parts(instruction, target)?;
+        let space = match (space, variable) {
+            // What a call passes lies in the caller's local memory.
+            (Some(Space::Parameter), Some(variable)) => variable.space,
+            (Some(Space::Parameter), None) if self.calls.len() > 1 => Space::Local,
+            (Some(space), _) => space,
+            (None, Some(variable)) => variable.space,
+            (None, None) => Space::Generic,
+        };
+        Ok(Place { space, base, offset, width: element.bytes() as u8, count })
+    }
+
+    pub(super) fn load(
+        &mut self,
+        instruction: &InstructionSyntax<'a>,
+        modifiers: &mut Modifiers<'_, 'a>,
+    ) -> Result<(), Error> {
+        let mut polls = false;
+        for word in &instruction.modifiers {
+            polls |= is_ordering(word);
+        }
+        modifiers.discard(|word| is_ordering(word) || is_hint(word));
+        let space = modifiers.choose(&SPACES);
+        let count = modifiers.choose(&[("v2", 2), ("v4", 4)]).unwrap_or(1u8);
+        let element = accessed_type(modifiers, count)?;
+        modifiers.finish(2..=2)?;
+        let targets = parts(modifiers, operand(instruction, 0)?, count)?;
+        let mut d: [Slot; 4] = [0; 4];
+        let mut extend = None;
+        for (slot, target) in d.iter_mut().zip(targets) {
+            let (register, bits) = self.destination(instruction, target, element.bits())?;
+            *slot = register;
+            if element.is_signed() && bits > element.bits() {
+                extend = Some((element.bits() as u8, bits as u8));
+            }
+        }
+        let place = self.place(instruction, operand(instruction, 1)?, space, element, count)?;
+        if place.space == Space::Parameter
+            && let Some(offset) = self.parameter_offset(instruction, place)?
+        {
+            for (position, d) in d.into_iter().enumerate().take(usize::from(count)) {
+                let offset = offset + position as u32 * u32::from(place.width);
+                self.emit_guarded(instruction, Op::LoadParameter { offset, width: place.width, d, extend })?;
+            }
+            return Ok(());
+        }
+        self.emit_guarded(instruction, Op::Load { place, d, extend, polls })
+    }
+
+    /// The offset of a parameter access by name, which must lie within the parameters.
+    fn parameter_offset(
+        &self,
+        instruction: &InstructionSyntax<'a>,
+        place: Place,
+    ) -> Result<Option<u32>, Error> {
+        let source = &self.program.slots[usize::from(place.base)];
+        let crate::program::SlotSource::Constant(base) = source else { return Ok(None) };
+        let bytes = i128::from(place.width) * i128::from(place.count);
+        let offset = i128::from(*base) + i128::from(place.offset);
+        if offset < 0 || offset + bytes > i128::from(self.program.parameter_bytes) {
+            return Err(Error::syntax(instruction.line, "a load beyond the parameters"));
+        }
+        Ok(Some(offset as u32))
+    }
+
+    pub(super) fn store(
+        &mut self,
+        instruction: &InstructionSyntax<'a>,
+        modifiers: &mut Modifiers<'_, 'a>,
+    ) -> Result<(), Error> {
+        modifiers.discard(|word| is_ordering(word) || is_hint(word));
+        let space = modifiers.choose(&SPACES);
+        let count = modifiers.choose(&[("v2", 2), ("v4", 4)]).unwrap_or(1u8);
+        let element = accessed_type(modifiers, count)?;
+        modifiers.finish(2..=2)?;
+        let place = self.place(instruction, operand(instruction, 0)?, space, element, count)?;
+        if place.space == Space::Parameter {
+            return Err(Error::syntax(instruction.line, "a kernel's parameters are read-only"));
+        }
+        let sources = parts(modifiers, operand(instruction, 1)?, count)?;
+        let mut s: [Slot; 4] = [0; 4];
+        for (slot, source) in s.iter_mut().zip(sources) {
+            *slot = self.value(instruction, source, element)?;
+        }
+        self.emit_guarded(instruction, Op::Store { place, s })
+    }
+
+    pub(super) fn atomic(
+        &mut self,
+        instruction: &InstructionSyntax<'a>,
+        modifiers: &mut Modifiers<'_, 'a>,
+    ) -> Result<(), Error> {
+        modifiers.discard(|word| is_ordering(word) || matches!(word, "cta" | "gpu" | "sys"));
+        let space = modifiers.choose(&SPACES[..4]);
+        let op = modifiers.require(&[
+            ("add", AtomicOp::Add),
+            ("min", AtomicOp::Min),
+            ("max", AtomicOp::Max),
+            ("and", AtomicOp::And),
+            ("or", AtomicOp::Or),
+            ("xor", AtomicOp::Xor),
+            ("exch", AtomicOp::Exchange),
+            ("cas", AtomicOp::CompareAndSwap),
+            ("inc", AtomicOp::Increment),
+            ("dec", AtomicOp::Decrement),
+        ])?;
+        let element = modifiers.element_if(|element| element.bits() >= 32)?;
+        let answers = instruction.opcode == "atom";
+        let exchanges = matches!(op, AtomicOp::Exchange | AtomicOp::CompareAndSwap);
+        if !atomic_exists(op, element) || (exchanges && !answers) {
+            return Err(modifiers.unsupported());
+        }
+        let first = usize::from(answers);
+        let values = if op == AtomicOp::CompareAndSwap { 2 } else { 1 };
+        modifiers.finish(first + 1 + values..=first + 1 + values)?;
+        let d = if answers { Some(self.result(instruction, element.bits())?) } else { None };
+        let place = self.place(instruction, operand(instruction, first)?, space, element, 1)?;
+        let [b] = self.values(instruction, first + 1, element)?;
+        let c =
+            if values == 2 { self.value(instruction, operand(instruction, first + 2)?, element)? } else { b };
+        self.emit_guarded(instruction, Op::Atomic { place, op, element, d, b, c })
+    }
+
+    pub(super) fn fence_or_hint(
+        &mut self,
+        instruction: &InstructionSyntax<'a>,
+        modifiers: &mut Modifiers<'_, 'a>,
+    ) -> Result<(), Error> {
+        match instruction.opcode {
+            "membar" | "fence" => {
+                modifiers.discard(|word| matches!(word, "cta" | "gl" | "gpu" | "sys" | "sc" | "acq_rel"));
+                modifiers.finish(0..=0)?;
+                self.emit_guarded(instruction, Op::Fence)
+            }
+            "nanosleep" => {
+                modifiers.element_if(|element| element == ScalarType::U32)?;
+                modifiers.finish(1..=1)?;
+                self.emit_guarded(instruction, Op::Pause)
+            }
+            "pmevent" => modifiers.finish(1..=1),
+            // A prefetch changes no result, not even when its address is wrong.
+            _ => {
+                modifiers.discard(|word| matches!(word, "global" | "local" | "L1" | "L2") || is_hint(word));
+                modifiers.finish(1..=1)
+            }
+        }
+    }
+}
+
+fn accessed_type(modifiers: &mut Modifiers<'_, '_>, count: u8) -> Result<ScalarType, Error> {
+    let known = |element| !matches!(element, ScalarType::Predicate | ScalarType::F16 | ScalarType::BF16);
+    modifiers.element_if(|element| known(element) && element.bytes() * u64::from(count) <= 16)
+}
+
+/// The registers of a vector, or the one register of a scalar.
+fn parts<'o, 'a>(
+    modifiers: &Modifiers<'_, 'a>,
+    operand: &'o Operand<'a>,
+    count: u8,
+) -> Result<&'o [Operand<'a>], Error> {
+    match operand {
+        Operand::Vector(parts) if parts.len() == usize::from(count) => Ok(parts),
+        Operand::Vector(_) => Err(modifiers.unsupported()),
+        _ if count == 1 => Ok(std::slice::from_ref(operand)),
+        _ => Err(modifiers.unsupported()),
+    }
+}
+
+/// The combinations of PTX ISA section "atom" that are executed.
+fn atomic_exists(op: AtomicOp, element: ScalarType) -> bool {
+    use ScalarType::{B32, B64, F32, F64, S32, S64, U32, U64};
+    match op {
+        AtomicOp::Add => matches!(element, U32 | S32 | U64 | S64 | F32 | F64),
+        AtomicOp::Min | AtomicOp::Max => matches!(element, U32 | S32 | U64 | S64),
+        AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => matches!(element, B32 | B64 | U32 | U64 | S32 | S64),
+        AtomicOp::Exchange | AtomicOp::CompareAndSwap => {
+            matches!(element, B32 | B64 | U32 | U64 | S32 | S64 | F32 | F64)
+        }
+        AtomicOp::Increment | AtomicOp::Decrement => element == U32,
+    }
+}

@@ -1,0 +1,104 @@
+//! atom and red: lanes change memory one after another, lowest first.
+//!
+//! The arithmetic here serves `redux` too. Read next: `collective.rs`.
+
+use super::memory::{access, addresses};
+use super::registers::Registers;
+use super::{Failure, Machine};
+use crate::execute::registers::lanes_of;
+use crate::program::{AtomicOp, Place, Slot};
+use crate::types::{LANE_COUNT, ScalarType, sign_extend, width_mask};
+
+/// The operands of one atomic instruction.
+#[derive(Clone, Copy)]
+pub(super) struct Atomic {
+    pub(super) place: Place,
+    pub(super) op: AtomicOp,
+    pub(super) element: ScalarType,
+    pub(super) d: Option<Slot>,
+    pub(super) b: Slot,
+    pub(super) c: Slot,
+}
+
+pub(super) fn atomic(
+    machine: &mut Machine<'_>,
+    registers: &mut Registers,
+    local: &mut [u8],
+    atomic: Atomic,
+    mask: u32,
+) -> Result<(), Failure> {
+    let Atomic { place, op, element, d, b, c } = atomic;
+    let addresses = addresses(registers, &place, mask)?;
+    let (b, c) = (registers.get(b), registers.get(c));
+    let mut old = [0; LANE_COUNT];
+    access(machine, local, &place, &addresses, mask, &mut |memory, addresses, mask| {
+        for lane in lanes_of(mask) {
+            old[lane] = memory.atomic(addresses[lane], usize::from(place.width), &mut |found| {
+                apply(op, element, found, b[lane], c[lane])
+            })?;
+        }
+        Ok(())
+    })?;
+    if let Some(d) = d {
+        registers.set(d, mask, &old);
+    }
+    Ok(())
+}
+
+/// What an atomic operation makes of the old value.
+pub(super) fn apply(op: AtomicOp, element: ScalarType, old: u64, b: u64, c: u64) -> u64 {
+    let bits = element.bits();
+    let (old, b, c) = (old & width_mask(bits), b & width_mask(bits), c & width_mask(bits));
+    let order = |value: u64| {
+        if element.is_signed() { i128::from(sign_extend(value, bits) as i64) } else { i128::from(value) }
+    };
+    match op {
+        AtomicOp::Add => match element {
+            ScalarType::F32 => {
+                let sum = f32::from_bits(old as u32) + f32::from_bits(b as u32);
+                u64::from(if sum.is_nan() { 0x7fff_ffff } else { sum.to_bits() })
+            }
+            ScalarType::F64 => (f64::from_bits(old) + f64::from_bits(b)).to_bits(),
+            _ => old.wrapping_add(b) & width_mask(bits),
+        },
+        AtomicOp::Min => {
+            if order(b) < order(old) {
+                b
+            } else {
+                old
+            }
+        }
+        AtomicOp::Max => {
+            if order(b) > order(old) {
+                b
+            } else {
+                old
+            }
+        }
+        AtomicOp::And => old & b,
+        AtomicOp::Or => old | b,
+        AtomicOp::Xor => old ^ b,
+        AtomicOp::Exchange => b,
+        AtomicOp::CompareAndSwap => {
+            if old == b {
+                c
+            } else {
+                old
+            }
+        }
+        AtomicOp::Increment => {
+            if old >= b {
+                0
+            } else {
+                old + 1
+            }
+        }
+        AtomicOp::Decrement => {
+            if old == 0 || old > b {
+                b
+            } else {
+                old - 1
+            }
+        }
+    }
+}

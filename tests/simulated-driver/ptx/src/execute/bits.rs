@@ -1,0 +1,137 @@
+//! Logic, shifts and bit fields over the lanes of a warp (PTX ISA sections 9.7.8 and 9.7.1).
+//!
+//! Shift counts clamp; they do not wrap. Read next: `float.rs`.
+
+use super::registers::{map1, map2, map3};
+use crate::program::{IntegerOp, PermuteMode};
+use crate::types::{LANE_COUNT, Lanes, sign_extend, width_mask};
+
+/// The operations that look at bits only, and at the sign where `signed` says so.
+pub(crate) fn compute(
+    op: IntegerOp,
+    x: &Lanes,
+    y: &Lanes,
+    z: &Lanes,
+    w: &Lanes,
+    width: u32,
+    signed: bool,
+) -> Lanes {
+    let all = width_mask(width);
+    match op {
+        IntegerOp::And => map2(x, y, move |a: u64, b: u64| a & b & all),
+        IntegerOp::Or => map2(x, y, move |a: u64, b: u64| (a | b) & all),
+        IntegerOp::Xor => map2(x, y, move |a: u64, b: u64| (a ^ b) & all),
+        IntegerOp::Not => map1(x, move |a: u64| !a & all),
+        IntegerOp::LogicalNot => map1(x, move |a: u64| u64::from(a & all == 0)),
+        IntegerOp::ShiftLeft => map2(x, y, move |a: u64, count: u32| {
+            let shifted = a << (count & 63) & all;
+            if count < width { shifted } else { 0 }
+        }),
+        IntegerOp::Funnel { left, wrap } => map3(x, y, z, move |low: u32, high: u32, count: u32| {
+            let count = if wrap { count & 31 } else { count.min(32) };
+            let joined = u64::from(high) << 32 | u64::from(low);
+            if left { ((joined << count) >> 32) as u32 } else { (joined >> count) as u32 }
+        }),
+        IntegerOp::Lop3 => {
+            each(x, y, z, w, |a, b, c, table| lop3(a as u32, b as u32, c as u32, table as u32))
+        }
+        IntegerOp::PopulationCount => map1(x, move |a: u64| u64::from((a & all).count_ones())),
+        IntegerOp::LeadingZeros => {
+            map1(x, move |a: u64| u64::from((a & all).leading_zeros().saturating_sub(64 - width)))
+        }
+        IntegerOp::FindBit { shift } => map1(x, move |a: u64| find_bit(a, width, signed, shift)),
+        IntegerOp::Reverse => map1(x, move |a: u64| a.reverse_bits() >> (64 - width)),
+        IntegerOp::ExtractField => {
+            map3(x, y, z, move |a: u64, start: u32, count: u32| extract(a, start, count, width, signed))
+        }
+        IntegerOp::InsertField => each(x, y, z, w, move |a, b, start, count| {
+            insert(a, b, start as u32 & 0xff, count as u32 & 0xff, width)
+        }),
+        IntegerOp::Permute(mode) => {
+            map3(x, y, z, move |a: u32, b: u32, control: u32| permute(a, b, control, mode))
+        }
+        // The arithmetic operations are `integer.rs`'s.
+        _ => *x,
+    }
+}
+
+fn each(x: &Lanes, y: &Lanes, z: &Lanes, w: &Lanes, f: impl Fn(u64, u64, u64, u64) -> u64) -> Lanes {
+    let mut out = [0; LANE_COUNT];
+    for lane in 0..LANE_COUNT {
+        out[lane] = f(x[lane], y[lane], z[lane], w[lane]);
+    }
+    out
+}
+
+/// Any function of three bits: bit `abc` of `table`.
+fn lop3(a: u32, b: u32, c: u32, table: u32) -> u64 {
+    let mut out = 0;
+    for row in 0..8 {
+        if table >> row & 1 == 1 {
+            let pick = |value: u32, bit: u32| if row >> bit & 1 == 1 { value } else { !value };
+            out |= pick(a, 2) & pick(b, 1) & pick(c, 0);
+        }
+    }
+    u64::from(out)
+}
+
+/// Place of the highest bit that differs from the sign, or all ones.
+fn find_bit(a: u64, width: u32, signed: bool, shift: bool) -> u64 {
+    let flip = if signed && (sign_extend(a, width) as i64) < 0 { u64::MAX } else { 0 };
+    let value = (a ^ flip) & width_mask(width);
+    if value == 0 {
+        return u64::from(u32::MAX);
+    }
+    let place = 63 - value.leading_zeros();
+    u64::from(if shift { width - 1 - place } else { place })
+}
+
+fn extract(a: u64, start: u32, count: u32, width: u32, signed: bool) -> u64 {
+    let (start, count) = (start & 0xff, count & 0xff);
+    let a = if signed { sign_extend(a, width) } else { a & width_mask(width) };
+    if count == 0 {
+        return 0;
+    }
+    // Beyond the top the field continues with the sign, or with zeros.
+    let from_start =
+        if signed { ((a as i64) >> start.min(63)) as u64 } else { a.checked_shr(start).unwrap_or(0) };
+    let field = if signed {
+        // The sign of the field is its own top bit, or that of the value when it reaches beyond it.
+        sign_extend(from_start, count.min(64))
+    } else {
+        from_start & width_mask(count)
+    };
+    field & width_mask(width)
+}
+
+fn insert(field: u64, into: u64, start: u32, count: u32, width: u32) -> u64 {
+    if start >= width {
+        return into & width_mask(width);
+    }
+    let place = width_mask(count) << start;
+    (into & !place | (field << start) & place) & width_mask(width)
+}
+
+fn permute(a: u32, b: u32, control: u32, mode: PermuteMode) -> u32 {
+    let joined = u64::from(b) << 32 | u64::from(a);
+    let byte = |index: u32| (joined >> (8 * (index & 7))) as u8;
+    let c = control & 3;
+    let pick: [u8; 4] = match mode {
+        PermuteMode::Index => [0, 4, 8, 12].map(|place| {
+            let selector = control >> place;
+            let value = byte(selector);
+            // The top bit of a selector asks for eight copies of the byte's sign.
+            if selector & 8 != 0 { ((value as i8) >> 7) as u8 } else { value }
+        }),
+        PermuteMode::Forward4 => [0, 1, 2, 3].map(|place| byte(c + place)),
+        PermuteMode::Backward4 => [0u32, 1, 2, 3].map(|place| byte(c.wrapping_sub(place))),
+        PermuteMode::Replicate8 => [byte(c); 4],
+        PermuteMode::EdgeLeft => [0, 1, 2, 3].map(|place: u32| byte(place.max(c))),
+        PermuteMode::EdgeRight => [0, 1, 2, 3].map(|place: u32| byte(place.min(c))),
+        PermuteMode::Replicate16 => {
+            let half = (c & 1) * 2;
+            [byte(half), byte(half + 1), byte(half), byte(half + 1)]
+        }
+    };
+    u32::from_le_bytes(pick)
+}

@@ -1,0 +1,137 @@
+//! What the tests of this crate share: flat device memory and ways to run a kernel to its end.
+//!
+//! Read next: `kernels.rs`.
+#![allow(dead_code, reason = "each test file uses a part of this")]
+
+use turnus_simulated_ptx::{DeviceMemory, Fault, Launch, Module, Progress, Trap};
+
+/// Address of the first byte of `Flat`.
+pub const BASE: u64 = 0x7_0000_0000;
+
+/// Device memory that is one run of bytes from `BASE` on.
+pub struct Flat {
+    pub bytes: Vec<u8>,
+}
+
+impl Flat {
+    pub fn new(size: usize) -> Self {
+        Self { bytes: vec![0; size] }
+    }
+
+    /// Memory that holds these numbers.
+    pub fn of<const N: usize>(numbers: impl IntoIterator<Item = [u8; N]>) -> Self {
+        Self { bytes: numbers.into_iter().flatten().collect() }
+    }
+
+    pub fn read<const N: usize>(&self, offset: usize, count: usize) -> Vec<[u8; N]> {
+        let bytes = &self.bytes[offset..offset + count * N];
+        bytes.chunks_exact(N).map(|part| part.try_into().expect("a whole number")).collect()
+    }
+
+    pub fn u32s(&self, offset: usize, count: usize) -> Vec<u32> {
+        self.read(offset, count).into_iter().map(u32::from_le_bytes).collect()
+    }
+
+    pub fn u64s(&self, offset: usize, count: usize) -> Vec<u64> {
+        self.read(offset, count).into_iter().map(u64::from_le_bytes).collect()
+    }
+
+    pub fn f32s(&self, offset: usize, count: usize) -> Vec<f32> {
+        self.read(offset, count).into_iter().map(f32::from_le_bytes).collect()
+    }
+
+    fn part(&mut self, address: u64, length: usize) -> Result<&mut [u8], Fault> {
+        let start = address.checked_sub(BASE).ok_or(Fault { address })? as usize;
+        let end = start.checked_add(length).ok_or(Fault { address })?;
+        self.bytes.get_mut(start..end).ok_or(Fault { address })
+    }
+}
+
+impl DeviceMemory for Flat {
+    fn load(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Fault> {
+        bytes.copy_from_slice(self.part(address, bytes.len())?);
+        Ok(())
+    }
+
+    fn store(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        self.part(address, bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        address: u64,
+        width: usize,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, Fault> {
+        let part = self.part(address, width)?;
+        let mut bytes = [0; 8];
+        bytes[..width].copy_from_slice(part);
+        let old = u64::from_le_bytes(bytes);
+        part.copy_from_slice(&update(old).to_le_bytes()[..width]);
+        Ok(old)
+    }
+}
+
+/// The text of a file in `tests/data/ptx`.
+pub fn text(name: &str) -> String {
+    let path = format!("{}/../../data/ptx/{name}.ptx", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Parameters laid out with natural alignment.
+#[derive(Default, Clone)]
+pub struct Parameters(pub Vec<u8>);
+
+impl Parameters {
+    pub fn push<const N: usize>(mut self, bytes: [u8; N]) -> Self {
+        self.0.resize(self.0.len().next_multiple_of(N), 0);
+        self.0.extend(bytes);
+        self
+    }
+
+    pub fn pointer(self, offset: usize) -> Self {
+        self.push((BASE + offset as u64).to_le_bytes())
+    }
+}
+
+/// A launch of the module's kernel `k`.
+pub fn launch(
+    module: &Module,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u64,
+    parameters: &Parameters,
+) -> Launch {
+    let entry = module.entry("k").expect("a kernel k");
+    Launch::new(entry, grid, block, shared, &parameters.0, &|_| None).expect("launches")
+}
+
+/// Runs a launch to its end in slices of `budget`.
+pub fn finish(launch: &mut Launch, memory: &mut Flat, budget: u64) -> Result<(), Trap> {
+    for _ in 0..100_000_000u64 {
+        if launch.run(memory, budget, &|| 0)? == Progress::Finished {
+            return Ok(());
+        }
+    }
+    panic!("the kernel does not end");
+}
+
+/// Parses, launches and finishes.
+pub fn run(source: &str, grid: u32, block: u32, parameters: &Parameters, memory: &mut Flat) {
+    let module = Module::parse(source).unwrap_or_else(|error| panic!("{error}\n{source}"));
+    let mut launch = launch(&module, [grid, 1, 1], [block, 1, 1], 0, parameters);
+    finish(&mut launch, memory, u64::MAX).unwrap_or_else(|trap| panic!("{trap}\n{source}"));
+}
+
+/// A module with one kernel `k` that takes one pointer; the body finds it in `%rd0`, the thread's number in
+/// `%r0` and the address of the thread's 64 bytes in `%rd1`.
+pub fn kernel(body: &str) -> String {
+    format!(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 p)\n{{\n\
+         .reg .pred %p<16>;\n.reg .b16 %h<16>;\n.reg .b32 %r<32>;\n.reg .f32 %f<32>;\n.reg .b64 %rd<32>;\n\
+         .reg .f64 %fd<32>;\n\
+         ld.param.u64 %rd0, [p];\nmov.u32 %r0, %tid.x;\nmul.wide.u32 %rd1, %r0, 64;\nadd.s64 %rd1, %rd0, %rd1;\n\
+         {body}\nret;\n}}\n"
+    )
+}
