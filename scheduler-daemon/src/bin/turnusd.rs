@@ -1,2 +1,61 @@
-//! Being laid out; see docs/architecture.md.
-fn main() {}
+//! The daemon's entry: arguments in, exit code out. All else is in `turnus_scheduler::daemon`.
+#![forbid(unsafe_code)]
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use turnus_scheduler::cli::find;
+use turnus_scheduler::daemon::directory::{Directory, DirectoryError};
+use turnus_scheduler::daemon::{Options, serve};
+use turnus_scheduler::exit_code;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let Ok(filter) = tracing_subscriber::EnvFilter::try_new(&options.log) else {
+        eprintln!("turnusd: --log {} is no filter; write a level such as info or debug", options.log);
+        return ExitCode::from(exit_code::USAGE);
+    };
+    match run(options, filter) {
+        Ok(()) => ExitCode::from(exit_code::SUCCESS),
+        Err(error) => {
+            eprintln!("turnusd: {error:#}");
+            match error.downcast_ref::<DirectoryError>() {
+                Some(DirectoryError::AlreadyRunning { .. }) => ExitCode::from(exit_code::ALREADY_RUNNING),
+                _ => ExitCode::from(exit_code::FAILURE),
+            }
+        }
+    }
+}
+
+fn run(options: Options, filter: tracing_subscriber::EnvFilter) -> Result<()> {
+    let path = options.directory.clone().unwrap_or_else(find::default_directory);
+    // Before detaching, so that who started us hears what is wrong.
+    let directory = Directory::open(&path)?;
+    if options.detach {
+        nix::unistd::daemon(true, false).context("cannot go to the background")?;
+        log_to_file(&path, filter)?;
+    } else {
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_target(false)
+            .init();
+    }
+    Ok(serve(options, directory)?)
+}
+
+fn log_to_file(directory: &Path, filter: tracing_subscriber::EnvFilter) -> Result<()> {
+    let path = directory.join("turnusd.log");
+    let file = OpenOptions::new().create(true).append(true).open(&path);
+    let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_target(false)
+        .with_writer(Mutex::new(file))
+        .init();
+    Ok(())
+}

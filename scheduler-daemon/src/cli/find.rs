@@ -1,0 +1,42 @@
+//! Where things are: the daemon's directory, the shim, `turnusd`.
+//!
+//! Order for the daemon: the socket given (`TURNUS_SOCKET`), the system's, the user's.
+
+use rustix::process::geteuid;
+use std::path::{Path, PathBuf};
+use turnus_protocol::paths;
+
+/// Where a daemon started by this user serves.
+pub fn default_directory() -> PathBuf {
+    let uid = geteuid();
+    if uid.is_root() {
+        return PathBuf::from(paths::SYSTEM_DIRECTORY);
+    }
+    let runtime_directory = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    paths::user_directory(runtime_directory.as_deref(), uid.as_raw())
+}
+
+/// Directories in which a daemon may serve, best first.
+pub fn candidate_directories() -> Vec<PathBuf> {
+    if let Some(directory) = given_directory() {
+        return vec![directory];
+    }
+    let runtime_directory = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    paths::daemon_directories(runtime_directory.as_deref(), geteuid().as_raw()).to_vec()
+}
+
+/// The directory whose members' socket `TURNUS_SOCKET` names.
+pub fn given_directory() -> Option<PathBuf> {
+    let socket = std::env::var_os(paths::SOCKET_VARIABLE).map(PathBuf::from)?;
+    Some(socket.parent()?.parent()?.to_path_buf())
+}
+
+/// A file of this installation: beside this program, or in `../<folder>`.
+pub fn installed(folder: &str, name: &str) -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    let beside = program.parent()?;
+    let above = beside.parent().unwrap_or(Path::new("/"));
+    [beside.join(name), above.join(folder).join(name), above.join("lib/turnus").join(name)]
+        .into_iter()
+        .find(|path| path.is_file())
+}

@@ -1,0 +1,163 @@
+//! Whether the shim can be loaded into a program: finds it, and reads its first bytes.
+//!
+//! A preload works through the dynamic linker, so a static program, or one for another machine,
+//! would run outside of Turnus without a word. `turnus run` says so instead.
+
+use crate::cli::Failure;
+use crate::exit_code;
+use rustix::fs::Access;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Interpreters of interpreters: more is a loop.
+const SCRIPTS_MAX: usize = 4;
+
+/// The file that would be executed, as the shell finds it.
+pub fn find(name: &OsStr) -> Result<PathBuf, Failure> {
+    let shown = name.to_string_lossy();
+    let candidates: Vec<PathBuf> = if shown.contains('/') {
+        vec![PathBuf::from(name)]
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+        std::env::split_paths(&path).map(|folder| folder.join(name)).collect()
+    };
+    let mut not_executable = None;
+    for candidate in candidates.iter().filter(|candidate| candidate.exists()) {
+        if candidate.is_file() && rustix::fs::access(candidate, Access::EXEC_OK).is_ok() {
+            return Ok(candidate.clone());
+        }
+        not_executable.get_or_insert(candidate);
+    }
+    Err(match not_executable {
+        Some(path) => Failure::new(
+            exit_code::NOT_EXECUTABLE,
+            format!(
+                "{} cannot be executed; make it executable (chmod +x) or name its interpreter",
+                path.display()
+            ),
+        ),
+        None => Failure::new(exit_code::NOT_FOUND, format!("there is no program {shown}")),
+    })
+}
+
+/// Why the shim cannot be loaded into this program; `None` if it can, as far as the file tells.
+pub fn obstacle(program: &Path) -> Option<String> {
+    let mut path = program.to_owned();
+    for _ in 0..SCRIPTS_MAX {
+        match read_kind(&path)? {
+            Kind::Script(interpreter) => path = interpreter,
+            Kind::Elf(obstacle) => {
+                return obstacle.map(|text| format!("{} is {text}", path.display()));
+            }
+        }
+    }
+    None
+}
+
+enum Kind {
+    Script(PathBuf),
+    Elf(Option<&'static str>),
+}
+
+/// `None` for a file that cannot be read or is neither: the kernel will say what is wrong.
+fn read_kind(path: &Path) -> Option<Kind> {
+    let mut file = File::open(path).ok()?;
+    let mut head = Vec::new();
+    file.by_ref().take(4096).read_to_end(&mut head).ok()?;
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|byte| *byte == b'\n').next()?;
+        let text = String::from_utf8_lossy(line);
+        let mut words = text.split_whitespace();
+        let interpreter = words.next()?;
+        if interpreter.ends_with("/env") {
+            let program = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
+            return find(OsStr::new(program)).ok().map(Kind::Script);
+        }
+        return Some(Kind::Script(PathBuf::from(interpreter)));
+    }
+    if !head.starts_with(b"\x7fELF") || head.len() < 64 {
+        return None;
+    }
+    Some(Kind::Elf(elf_obstacle(&file, &head)))
+}
+
+/// ELF header and program headers (System V ABI, "Object Files"): class, machine, PT_INTERP.
+fn elf_obstacle(file: &File, head: &[u8]) -> Option<&'static str> {
+    const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+    let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+    if head[4] != 2 {
+        return Some("a 32-bit program, and the shim is a 64-bit library");
+    }
+    if half(18) != MACHINE {
+        return Some("a program for another kind of processor");
+    }
+    let mut offset = [0u8; 8];
+    offset.copy_from_slice(&head[32..40]);
+    let (offset, size, count) = (u64::from_le_bytes(offset), half(54), half(56));
+    if size < 56 {
+        return None;
+    }
+    for index in 0..u64::from(count.min(512)) {
+        let mut kind = [0u8; 4];
+        file.read_exact_at(&mut kind, offset.checked_add(index * u64::from(size))?).ok()?;
+        const PT_INTERP: u32 = 3;
+        if u32::from_le_bytes(kind) == PT_INTERP {
+            return None;
+        }
+    }
+    Some("statically linked, so no library can be loaded into it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn write(name: &str, bytes: &[u8], mode: u32) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("turnus-program-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("folder");
+        let path = folder.join(name);
+        std::fs::write(&path, bytes).expect("write");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("mode");
+        path
+    }
+
+    #[test]
+    fn programs_are_found_as_the_shell_finds_them() {
+        assert!(find(OsStr::new("sh")).is_ok_and(|path| path.is_absolute()));
+        let missing = find(OsStr::new("no-such-program-at-all")).expect_err("missing");
+        assert_eq!(missing.code, exit_code::NOT_FOUND);
+        let plain = write("plain", b"text", 0o644);
+        assert_eq!(find(plain.as_os_str()).expect_err("plain").code, exit_code::NOT_EXECUTABLE);
+    }
+
+    #[test]
+    fn a_dynamic_program_and_a_script_of_one_have_no_obstacle() {
+        let shell = find(OsStr::new("sh")).expect("sh");
+        assert_eq!(obstacle(&shell), None);
+        assert_eq!(obstacle(&write("script", b"#!/usr/bin/env -S sh -e\n", 0o755)), None);
+    }
+
+    #[test]
+    fn static_32_bit_and_foreign_programs_are_named() {
+        let mut elf = vec![0u8; 64];
+        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        elf[18] = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+        elf[54] = 56;
+        assert!(obstacle(&write("static", &elf, 0o755)).is_some_and(|text| text.contains("static")));
+        elf[18] = 8;
+        assert!(obstacle(&write("mips", &elf, 0o755)).is_some_and(|text| text.contains("processor")));
+        elf[4] = 1;
+        assert!(obstacle(&write("small", &elf, 0o755)).is_some_and(|text| text.contains("32-bit")));
+    }
+
+    #[test]
+    fn a_script_that_names_itself_ends() {
+        let path = write("loop", b"", 0o755);
+        std::fs::write(&path, format!("#!{}\n", path.display())).expect("write");
+        assert_eq!(obstacle(&path), None);
+    }
+}

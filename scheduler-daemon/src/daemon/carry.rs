@@ -1,0 +1,90 @@
+//! From the core's outputs to acts: gate words, messages, segments, log lines.
+//!
+//! An output is carried out at once and in order. A message that cannot be sent ends the
+//! connection, which the core hears as `MemberGone` like any other end.
+
+use crate::daemon::connection::SendError;
+use crate::daemon::server::{Server, watch_writable};
+use crate::daemon::translate;
+use std::os::fd::OwnedFd;
+use turnus_core::{Level, Output, TenantId};
+use turnus_gate::page::GatePageWriter;
+use turnus_protocol::{DaemonMessage, encode};
+
+impl Server {
+    /// Does one thing that the core asked for.
+    pub(super) fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::OpenGate { tenant, epoch } => self.with_page(tenant, |page| page.open(epoch.0)),
+            Output::CloseGate { tenant, epoch } => self.with_page(tenant, |page| page.close(epoch.0)),
+            Output::SetOthersWaiting { tenant, count } => {
+                self.with_page(tenant, |page| page.set_others_waiting(count));
+            }
+            Output::Send { member, message } => {
+                if let Some(number) = self.by_member.get(&member).copied() {
+                    self.send_wire(number, &translate::to_wire(message), None);
+                }
+            }
+            Output::LeaseSegment { member, request, bytes } => self.segments.make(member, request, bytes),
+            Output::DropSegment { segment } => self.segments.drop_segment(segment),
+            Output::RejectMember { member, reason, text } => {
+                if let Some(number) = self.by_member.get(&member).copied() {
+                    self.reject(number, translate::reason_to_wire(reason), &text);
+                }
+            }
+            Output::TenantGone { tenant } => self.tenants.forget(tenant),
+            Output::Log { level, text } => log(level, &text),
+        }
+    }
+
+    fn with_page(&self, tenant: TenantId, act: impl FnOnce(&GatePageWriter)) {
+        match self.tenants.existing_page(tenant) {
+            Some(page) => act(page),
+            None => tracing::error!("{tenant} has no gate page"),
+        }
+    }
+
+    /// Sends a message, or ends the connection.
+    pub(super) fn send_wire(&mut self, number: u64, message: &DaemonMessage, descriptor: Option<OwnedFd>) {
+        match encode(message) {
+            Ok(bytes) => self.send_bytes(number, bytes, descriptor),
+            Err(error) => tracing::error!("a message of ours breaks its bounds: {error}: {message:?}"),
+        }
+    }
+
+    /// Sends a packet, or ends the connection.
+    pub(super) fn send_bytes(&mut self, number: u64, bytes: Vec<u8>, descriptor: Option<OwnedFd>) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        match connection.send(bytes, descriptor) {
+            Ok(()) => self.update_interest(number),
+            Err(error) => {
+                if let SendError::Full(_) = error {
+                    tracing::warn!("flooding: process {}: {error}", connection.peer.process.pid);
+                }
+                self.disconnect(number);
+            }
+        }
+    }
+
+    /// Watches for writability exactly while something waits to be sent.
+    pub(super) fn update_interest(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let wanted = connection.has_backlog();
+        if wanted != connection.watches_writable {
+            connection.watches_writable = wanted;
+            if let Err(error) = watch_writable(&self.epoll, number, &connection.socket, wanted) {
+                tracing::warn!("cannot watch a socket: {error}");
+                self.disconnect(number);
+            }
+        }
+    }
+}
+
+fn log(level: Level, text: &str) {
+    match level {
+        Level::Debug => tracing::debug!("{text}"),
+        Level::Info => tracing::info!("{text}"),
+        Level::Warn => tracing::warn!("{text}"),
+        Level::Error => tracing::error!("{text}"),
+    }
+}

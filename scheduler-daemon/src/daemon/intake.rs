@@ -1,0 +1,311 @@
+//! From packets and ended processes to inputs of the core.
+//!
+//! Introductions (`Hello`, `RegisterRun`) are settled here, since they are about identity; all
+//! else goes to the core. A packet that makes no sense costs its sender the connection, nobody
+//! anything else.
+
+use crate::daemon::admin;
+use crate::daemon::connection::Role;
+use crate::daemon::identity;
+use crate::daemon::server::Server;
+use crate::daemon::state_file::MemberRecord;
+use crate::daemon::tenants::Membership;
+use crate::daemon::translate;
+use crate::packet::{self, Packet};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use turnus_core::{Input, MemberId, MemberMessage};
+use turnus_protocol::admin::AdminRequest;
+use turnus_protocol::limits::{MEMBERS_MAX, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, SERVED_MINOR_VERSIONS};
+use turnus_protocol::message::Resume;
+use turnus_protocol::{ClientMessage, DaemonMessage, Incarnation, Reason, Token, Version, decode};
+
+impl Server {
+    /// Reads at most `messages_max` packets of one connection.
+    pub(super) fn read_some(&mut self, number: u64, messages_max: usize) {
+        for _ in 0..messages_max {
+            let Some(connection) = self.connections.get(&number) else { return };
+            if connection.closing {
+                return;
+            }
+            match packet::receive(&connection.socket, MESSAGE_BYTES_MAX) {
+                Ok(Some(packet)) => self.take_packet(number, packet),
+                Ok(None) => return self.disconnect(number),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return self.disconnect(number),
+            }
+        }
+    }
+
+    fn take_packet(&mut self, number: u64, packet: Packet) {
+        let Some(role) = self.connections.get(&number).map(|connection| connection.role) else { return };
+        if role == Role::Admin {
+            return self.answer_admin(number, &packet.bytes);
+        }
+        if packet.truncated {
+            return self.reject(number, Reason::ProtocolViolation, "the packet is longer than any message");
+        }
+        let message = match decode::<ClientMessage>(&packet.bytes) {
+            Ok(message) => message,
+            Err(error) => return self.reject(number, Reason::ProtocolViolation, &error.to_string()),
+        };
+        match (role, message) {
+            (Role::Unknown, ClientMessage::Hello { protocol, token, resume, .. }) => {
+                self.introduce(number, protocol, token, resume);
+            }
+            (Role::Unknown, ClientMessage::RegisterRun { protocol, name, memory_limit_bytes }) => {
+                self.register_run(number, protocol, &name, memory_limit_bytes);
+            }
+            (Role::Member(member), message) => {
+                self.take_member_message(number, member, message, packet.descriptor)
+            }
+            _ => self.reject(number, Reason::ProtocolViolation, "the message comes out of order"),
+        }
+    }
+
+    /// Says why and ends the connection when that is sent.
+    pub(super) fn reject(&mut self, number: u64, reason: Reason, text: &str) {
+        if let Some(connection) = self.connections.get(&number) {
+            tracing::warn!("{reason}: process {} is rejected: {text}", connection.peer.process.pid);
+        }
+        let text: String = text.chars().take(200).collect();
+        self.send_wire(number, &DaemonMessage::Rejected { reason, text }, None);
+        self.close_when_sent(number);
+    }
+
+    fn introduce(&mut self, number: u64, protocol: Version, token: Option<Token>, resume: Option<Resume>) {
+        if let Err(text) = check_version(protocol) {
+            return self.reject(number, Reason::VersionMismatch, &text);
+        }
+        if self.members.len() >= MEMBERS_MAX {
+            return self.reject(
+                number,
+                Reason::TooManyMembers,
+                "this daemon has all the members it can serve",
+            );
+        }
+        let Some(connection) = self.connections.get(&number) else { return };
+        let (process, uid) = (connection.peer.process, connection.peer.uid);
+        let former = resume.and_then(|resume| {
+            let (record, _) = self.former.get(&resume.member.0)?;
+            (record.process == process).then(|| record.clone())
+        });
+        let membership = match (&former, token) {
+            (Some(record), _) => self.tenants.of_record(record),
+            (None, Some(token)) => match self.tenants.by_token(token, uid) {
+                Some(membership) => membership,
+                None => {
+                    return self.reject(
+                        number,
+                        Reason::UnknownToken,
+                        "the token belongs to no tenant of this user",
+                    );
+                }
+            },
+            (None, None) => self.tenants.alone(process.pid),
+        };
+        let page = match self
+            .tenants
+            .page(membership.tenant)
+            .and_then(|page| page.descriptor().try_clone_to_owned())
+        {
+            Ok(page) => page,
+            Err(error) => {
+                let text = format!("no gate page can be made: {error}");
+                return self.reject(number, Reason::TooManyMembers, &text);
+            }
+        };
+        self.last_member += 1;
+        let member = MemberId(self.incarnation << 32 | self.last_member);
+        self.welcome(number, member, &membership, page);
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.role = Role::Member(member);
+        }
+        self.by_member.insert(member, number);
+        self.note_member(member, process, &membership);
+        let resumes = former.as_ref().map(|record| MemberId(record.member));
+        if let Some(record) = former {
+            self.former.remove(&record.member);
+        }
+        self.feed(Input::MemberConnected {
+            member,
+            pid: process.pid,
+            tenant: membership.tenant,
+            tenant_name: membership.name,
+            memory_limit_bytes: membership.memory_limit_bytes,
+            resumes,
+        });
+    }
+
+    fn welcome(&mut self, number: u64, member: MemberId, membership: &Membership, page: OwnedFd) {
+        let welcome = DaemonMessage::Welcome {
+            protocol: PROTOCOL_VERSION,
+            incarnation: Incarnation(self.incarnation),
+            member: turnus_protocol::MemberId(member.0),
+            tenant_name: membership.name.clone(),
+            settings: self.options.member_settings(),
+        };
+        self.send_wire(number, &welcome, Some(page));
+    }
+
+    fn note_member(&mut self, member: MemberId, process: identity::Process, membership: &Membership) {
+        let record = MemberRecord {
+            member: member.0,
+            process,
+            tenant: membership.tenant.0,
+            tenant_name: membership.name.clone(),
+            memory_limit_bytes: membership.memory_limit_bytes,
+        };
+        self.members.insert(member, record);
+        self.state_changed = true;
+    }
+
+    fn register_run(&mut self, number: u64, protocol: Version, name: &str, limit: Option<u64>) {
+        if let Err(text) = check_version(protocol) {
+            return self.reject(number, Reason::VersionMismatch, &text);
+        }
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        connection.role = Role::Runner;
+        match self.tenants.register_run(&connection.peer, name, limit) {
+            Ok((token, tenant_name)) => {
+                self.state_changed = true;
+                self.send_wire(number, &DaemonMessage::RunRegistered { token, tenant_name }, None);
+                self.close_when_sent(number);
+            }
+            Err(error) => {
+                self.reject(number, Reason::UnknownToken, &format!("no token can be made: {error}"))
+            }
+        }
+    }
+
+    fn take_member_message(
+        &mut self,
+        number: u64,
+        member: MemberId,
+        message: ClientMessage,
+        descriptor: Option<OwnedFd>,
+    ) {
+        if let ClientMessage::Device { device, .. } = &message
+            && let Err(error) = self.device_locks.take(*device)
+        {
+            return self.reject(number, Reason::DeviceTaken, &error.to_string());
+        }
+        if let ClientMessage::SegmentClaim { segment, bytes } = &message {
+            let segment = turnus_core::SegmentId(segment.0);
+            let claimed = descriptor.is_some_and(|fd| self.segments.claim(segment, fd, *bytes));
+            if !claimed {
+                return self.reject(number, Reason::ProtocolViolation, "the claimed segment is none of ours");
+            }
+        }
+        let is_goodbye = message == ClientMessage::Goodbye;
+        let Some(message) = translate::to_core(message) else {
+            return self.reject(number, Reason::ProtocolViolation, "the message comes out of order");
+        };
+        if is_goodbye {
+            return self.disconnect(number);
+        }
+        debug_assert_ne!(message, MemberMessage::Goodbye);
+        self.feed(Input::Message { member, message });
+    }
+
+    /// The process has ended, though its socket may live on in a child. What it said last is
+    /// still read: it may have given things back.
+    pub(super) fn process_ended(&mut self, number: u64) {
+        self.read_some(number, 64 * 1024);
+        self.disconnect(number);
+    }
+
+    /// Hands finished segments to who asked for them.
+    pub(super) fn take_segments(&mut self) {
+        while let Some(made) = self.segments.finished() {
+            let descriptor = match made.result {
+                Ok(descriptor) => descriptor,
+                Err(error) => {
+                    tracing::warn!(
+                        "budget-exceeded: no host memory for a segment of {} bytes: {error}",
+                        made.bytes
+                    );
+                    self.feed(Input::SegmentFailed { member: made.member, request: made.request });
+                    continue;
+                }
+            };
+            let (Some(number), Ok(lessee)) =
+                (self.by_member.get(&made.member).copied(), descriptor.try_clone())
+            else {
+                self.segments.discard(descriptor, made.bytes);
+                self.feed(Input::SegmentFailed { member: made.member, request: made.request });
+                continue;
+            };
+            let segment = self.segments.lease(descriptor, made.bytes);
+            let (member, request, bytes) = (made.member, made.request, made.bytes);
+            self.feed(Input::SegmentLeased { member, request, segment, bytes });
+            let message = DaemonMessage::SegmentLeased {
+                request: turnus_protocol::RequestId(request.0),
+                segment: turnus_protocol::SegmentId(segment.0),
+                bytes,
+            };
+            self.send_wire(number, &message, Some(lessee));
+        }
+    }
+
+    fn answer_admin(&mut self, number: u64, bytes: &[u8]) {
+        let Some(uid) = self.connections.get(&number).map(|connection| connection.peer.uid) else { return };
+        let answer = match admin::understand(bytes, uid, rustix::process::geteuid().as_raw()) {
+            Err(refusal) => refusal,
+            Ok(AdminRequest::Status) => {
+                let status = translate::status(self.core.status(self.start.elapsed()));
+                serde_json::to_string(&status).unwrap_or_else(|error| admin::refusal(&error.to_string()))
+            }
+            Ok(AdminRequest::SetQuantum { quantum_ms: 0 }) => {
+                admin::refusal("a quantum of 0 ms makes no sense")
+            }
+            Ok(AdminRequest::SetQuantum { quantum_ms }) => {
+                self.feed(Input::SetQuantum { quantum_ms });
+                admin::done()
+            }
+            Ok(AdminRequest::Shutdown) => {
+                self.stopping = true;
+                admin::done()
+            }
+        };
+        for piece in answer.as_bytes().chunks(admin::PIECE_BYTES) {
+            self.send_bytes(number, piece.to_vec(), None);
+        }
+        self.close_when_sent(number);
+    }
+
+    /// Ends the connection now if nothing waits to be sent, else after that.
+    fn close_when_sent(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        connection.closing = true;
+        if !connection.has_backlog() {
+            // What a rejected peer has sent and we did not read would turn our last words into a
+            // reset; a shutdown keeps them readable.
+            let _ = rustix::net::shutdown(connection.socket.as_fd(), rustix::net::Shutdown::Write);
+            self.disconnect(number);
+        }
+    }
+
+    /// The peer reads again.
+    pub(super) fn flush(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        match connection.flush() {
+            Err(_) => self.disconnect(number),
+            Ok(()) if connection.closing && !connection.has_backlog() => self.disconnect(number),
+            Ok(()) => self.update_interest(number),
+        }
+    }
+}
+
+/// Newer minor versions of ours are understood; older ones down to what is promised.
+fn check_version(theirs: Version) -> Result<(), String> {
+    let oldest = PROTOCOL_VERSION.minor.saturating_sub(SERVED_MINOR_VERSIONS);
+    if theirs.major == PROTOCOL_VERSION.major && theirs.minor >= oldest {
+        return Ok(());
+    }
+    Err(format!(
+        "the peer speaks protocol {theirs}, this turnusd {} to {PROTOCOL_VERSION}",
+        Version { minor: oldest, ..PROTOCOL_VERSION }
+    ))
+}
