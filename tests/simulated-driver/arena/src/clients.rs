@@ -39,8 +39,15 @@ pub(crate) fn alive_byte(holder: Holder) -> u64 {
 /// Become a client: a locked description and its slot.
 pub(crate) fn attach(shared: &Shared, alive: &AliveFile) -> Result<(File, usize), ArenaError> {
     let _guard = shared.lock()?;
-    let header = shared.header();
+    if let Some(attached) = take_slot(shared, alive)? {
+        return Ok(attached);
+    }
     bury_dead(shared, alive);
+    take_slot(shared, alive)?.ok_or(ArenaError::TooManyClients)
+}
+
+fn take_slot(shared: &Shared, alive: &AliveFile) -> Result<Option<(File, usize)>, ArenaError> {
+    let header = shared.header();
     for slot in 0..CLIENTS {
         let row = &header.clients[slot];
         if row.is_live.load(Relaxed) != 0 {
@@ -55,9 +62,9 @@ pub(crate) fn attach(shared: &Shared, alive: &AliveFile) -> Result<(File, usize)
         shared.devices().for_each(|device| device.forget_engine_user(slot));
         row.pid.store(std::process::id(), Relaxed);
         row.is_live.store(1, Release);
-        return Ok((own, slot));
+        return Ok(Some((own, slot)));
     }
-    Err(ArenaError::TooManyClients)
+    Ok(None)
 }
 
 /// Drop the holds of dead clients and exports. The caller has the lock.
@@ -126,5 +133,27 @@ impl Arena {
             self.scrub(device, row, generation)?;
         }
         Ok(reaped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ArenaConfig, TemporaryMachine};
+
+    #[test]
+    fn a_machine_has_room_for_4096_clients_and_refuses_one_more() {
+        let limit = libc::rlimit { rlim_cur: 5000, rlim_max: 5000 };
+        // SAFETY: setrlimit reads one rlimit.
+        let is_raised = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } == 0;
+        assert!(is_raised, "this test needs 5000 open files");
+        let config = ArenaConfig::with_devices(1);
+        let machine = TemporaryMachine::new(&config).unwrap();
+        let shared = Shared::open(machine.directory(), &config.resolve().unwrap()).unwrap();
+        let alive = AliveFile::open(machine.directory()).unwrap();
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| attach(&shared, &alive).unwrap()).collect();
+        assert!(matches!(attach(&shared, &alive), Err(ArenaError::TooManyClients)));
+        let (_, slot) = clients.swap_remove(1234);
+        assert_eq!(attach(&shared, &alive).unwrap().1, slot, "the slot of a dead client is used again");
     }
 }

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 /// A gap of at most this much between two uses is the caller's way to the next one, not idleness: the next
 /// stretch follows the last without a hole. Real engines are fed ahead.
 const GAP_NS: u64 = 150_000;
+/// The same inside one copy: a real engine goes on when the submitting thread gets no processor.
+const COPY_GAP_NS: u64 = 20_000_000;
 /// Length of a chunk in time, bounded in bytes.
 const CHUNK_NS: u64 = 1_000_000;
 const CHUNK_BYTES_MIN: u64 = 4 << 10;
@@ -61,13 +63,14 @@ impl Direction {
     }
 }
 
-/// Reserve the next stretch; `length_ns` learns its start. Returns its end.
-fn reserve(next_free_ns: &AtomicU64, length_ns: impl Fn(u64) -> u64) -> u64 {
+/// Reserve the next stretch, which follows the last one if that ended at most `gap_ns` ago; `length_ns` learns
+/// the time. Returns the end.
+fn reserve(next_free_ns: &AtomicU64, gap_ns: u64, length_ns: impl Fn(u64) -> u64) -> u64 {
     let mut next = next_free_ns.load(Relaxed);
     loop {
         let now = now_ns();
-        let start = if next + GAP_NS >= now { next } else { now };
-        let end = start + length_ns(start);
+        let start = if next + gap_ns >= now { next } else { now };
+        let end = start + length_ns(now);
         match next_free_ns.compare_exchange_weak(next, end, Relaxed, Relaxed) {
             Ok(_) => return end,
             Err(other) => next = other,
@@ -81,10 +84,20 @@ fn transfer_ns(bytes: u64, bytes_per_s: u64) -> u64 {
 
 impl Arena {
     /// Reserve the time of `bytes` in a direction, behind what is reserved already. Returns when the transfer
-    /// is over (CLOCK_MONOTONIC, see [`crate::sleep_until`]); at once when the rate is not limited. While the
-    /// other direction is busy at the stretch's start the duplex rate applies to all of it, so reserve in
-    /// chunks of about 1 ms and the next one before waiting for the last, as [`Arena::copy`] does.
+    /// is over (CLOCK_MONOTONIC, see [`crate::sleep_until`]); at once when the rate is not limited. If the
+    /// other direction is busy now the duplex rate applies to all of it, so reserve in chunks of about 1 ms and
+    /// the next one before waiting for the last, as [`Arena::copy`] does.
     pub fn link_reserve(&self, device: usize, direction: Direction, bytes: u64) -> Result<u64, ArenaError> {
+        self.link_follow(device, direction, bytes, GAP_NS)
+    }
+
+    fn link_follow(
+        &self,
+        device: usize,
+        direction: Direction,
+        bytes: u64,
+        gap_ns: u64,
+    ) -> Result<u64, ArenaError> {
         let config = &self.device(device)?.config;
         let links = &self.shared.device(device).tables.link_next_ns;
         let alone = direction.rate(config);
@@ -92,9 +105,9 @@ impl Arena {
             return Ok(now_ns());
         }
         let duplex = if config.duplex_bytes_per_s == 0 { alone } else { config.duplex_bytes_per_s };
-        Ok(reserve(&links[direction as usize], |start| {
+        Ok(reserve(&links[direction as usize], gap_ns, |now| {
             let opposite = direction.opposite().map(|opposite| links[opposite as usize].load(Relaxed));
-            let is_duplex = opposite.is_some_and(|busy_until| busy_until > start);
+            let is_duplex = opposite.is_some_and(|busy_until| busy_until > now);
             transfer_ns(bytes, if is_duplex { duplex } else { alone })
         }))
     }
@@ -129,8 +142,9 @@ impl Arena {
             let cancelled = || ArenaError::Cancelled { copied_bytes: offset };
             let end = offset + length(offset);
             // Reserved before the wait, so that the link never looks idle in the middle of a copy.
-            let next =
-                if end < bytes { Some(self.link_reserve(device, direction, length(end))?) } else { None };
+            let next = (end < bytes)
+                .then(|| self.link_follow(device, direction, length(end), COPY_GAP_NS))
+                .transpose()?;
             if cancel.load(Relaxed) {
                 return Err(cancelled());
             }
@@ -162,7 +176,7 @@ impl Arena {
         };
         let cost_ns = cost_us * 1000 * count;
         if cost_ns > 0 {
-            sleep_until(reserve(&self.shared.header().mapping_next_ns, |_| cost_ns));
+            sleep_until(reserve(&self.shared.header().mapping_next_ns, GAP_NS, |_| cost_ns));
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! The tables of one device: rows of allocations, the frames they own, their holders, charges and sums.
 //!
 //! Every function expects the caller to have the state lock, unless it says otherwise. Life of a row: free ->
-//! preparing (frames are being marked) -> live (the commit) -> dying (nobody holds it; content is being
-//! scrubbed) -> resting (scrubbed, not yet available) -> free. Files are not touched here (`physical.rs`).
+//! partial (frames are being marked) -> live -> dying (nobody holds it; content is being scrubbed) -> resting
+//! (scrubbed, not yet available) -> partial (frames are being unmarked) -> free. Leaving and entering partial
+//! are the commits; what is partial when its process dies becomes free. Files are not touched here (`physical.rs`).
 
 use crate::layout::{CHARGES, DeviceState, HOLDS, ROWS};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -12,7 +13,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 #[repr(u8)]
 pub(crate) enum RowState {
     Free = 0,
-    Preparing = 1,
+    Partial = 1,
     Live = 2,
     Dying = 3,
     Resting = 4,
@@ -41,7 +42,7 @@ impl DeviceState<'_> {
     pub(crate) fn row(&self, row: u32) -> (u32, RowState) {
         let word = self.tables.states[row as usize].load(Acquire);
         let state = match word & 0xff {
-            1 => RowState::Preparing,
+            1 => RowState::Partial,
             2 => RowState::Live,
             3 => RowState::Dying,
             4 => RowState::Resting,
@@ -89,7 +90,7 @@ impl DeviceState<'_> {
         let first = self.find_frames(count).ok_or(Shortage("not enough free frames"))?;
         let generation = self.row(row).0.wrapping_add(1);
         let tables = self.tables;
-        self.set_row(row, generation, RowState::Preparing);
+        self.set_row(row, generation, RowState::Partial);
         tables.extents[row as usize].store((first as u64) << 32 | count, Relaxed);
         let free = self.frames[first..].iter().filter(|frame| frame.load(Relaxed) == 0);
         free.take(count as usize).for_each(|frame| frame.store(row + 1, Relaxed));
@@ -128,7 +129,6 @@ impl DeviceState<'_> {
     /// Runs of frames that the row owns, as (first, length). Needs no lock for a row that the caller holds.
     pub(crate) fn runs(&self, row: u32) -> impl Iterator<Item = (usize, usize)> {
         let frames = self.frames;
-        // After a crash in `free` fewer frames than counted may be left; then the end of the table ends it.
         let (mut at, count) = self.extent(row);
         let mut left = count as usize;
         std::iter::from_fn(move || {
@@ -146,6 +146,7 @@ impl DeviceState<'_> {
 
     /// Return the frames of a row that is scrubbed and free it.
     pub(crate) fn free(&self, row: u32, generation: u32) {
+        self.set_row(row, generation, RowState::Partial);
         for (first, length) in self.runs(row) {
             self.frames[first..first + length].iter().for_each(|frame| frame.store(0, Relaxed));
         }
@@ -231,12 +232,12 @@ impl DeviceState<'_> {
         }
         for frame in self.frames {
             let owner = frame.load(Relaxed);
-            if owner != 0 && matches!(self.row(owner - 1).1, RowState::Free | RowState::Preparing) {
+            if owner != 0 && matches!(self.row(owner - 1).1, RowState::Free | RowState::Partial) {
                 frame.store(0, Relaxed);
             }
         }
         for row in self.rows() {
-            if let (generation, RowState::Preparing) = self.row(row) {
+            if let (generation, RowState::Partial) = self.row(row) {
                 self.set_row(row, generation, RowState::Free);
             }
         }
@@ -305,7 +306,7 @@ impl DeviceState<'_> {
                 found
                     .push(format!("{state:?} row {row} owns {} frames, not {expected}", owned[row as usize]));
             }
-            if state == RowState::Preparing || (state == RowState::Live && self.holds(row).next().is_none()) {
+            if state == RowState::Partial || (state == RowState::Live && self.holds(row).next().is_none()) {
                 found.push(format!("{state:?} row {row} is held by nobody"));
             }
         }

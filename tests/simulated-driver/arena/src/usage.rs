@@ -44,9 +44,11 @@ impl Arena {
         let state = self.state(device)?;
         self.reap()?;
         let _guard = self.shared.lock()?;
-        let mut bytes_by_slot = BTreeMap::<usize, u64>::new();
+        let clients = &self.shared.header().clients;
+        let mut bytes_by_pid = BTreeMap::<u32, u64>::new();
         let mut add = |holder: Holder, bytes: u64| {
-            *bytes_by_slot.entry(usize::from(holder) - 1).or_default() += bytes;
+            let pid = clients[usize::from(holder) - 1].pid.load(Relaxed);
+            *bytes_by_pid.entry(pid).or_default() += bytes;
         };
         let last_client = client_holder(CLIENTS - 1);
         for row in state.rows().filter(|row| state.row(*row).1 == RowState::Live) {
@@ -56,11 +58,7 @@ impl Arena {
             }
         }
         state.charges().for_each(|(_, owner, bytes)| add(owner as Holder, bytes));
-        let clients = &self.shared.header().clients;
-        let mut usage: Vec<_> =
-            bytes_by_slot.into_iter().map(|(slot, bytes)| (clients[slot].pid.load(Relaxed), bytes)).collect();
-        usage.sort_unstable();
-        Ok(usage)
+        Ok(bytes_by_pid.into_iter().collect())
     }
 
     /// Take `bytes` of capacity without backing (context, module, local memory), until it is returned or this

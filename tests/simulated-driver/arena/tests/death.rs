@@ -14,7 +14,9 @@ fn tables_stay_whole_when_clients_are_killed_at_random_200_times() {
     let total = arena.memory(0).unwrap().total_bytes;
     let bystander = Client::start(&machine, &["churn"]);
     for round in 0..200 {
-        let victim = Client::start(&machine, &["churn"]);
+        // Every fourth is killed while it attaches.
+        let start = if round % 4 == 0 { Client::start_silently } else { Client::start };
+        let victim = start(&machine, &["churn"]);
         std::thread::sleep(Duration::from_micros(now_ns() % 6000));
         victim.kill();
         assert_eq!(arena.contradictions().unwrap(), Vec::<String>::new(), "round {round}");
@@ -72,4 +74,17 @@ fn dropping_an_arena_frees_what_it_held() {
     drop(arena);
     assert_eq!(observer.reap().unwrap().clients, 0, "the drop itself must have freed it");
     assert_eq!(observer.memory(0).unwrap().free_bytes, 64 * 4096);
+}
+
+#[test]
+fn many_processes_find_one_machine_when_all_open_it_at_once() {
+    let machine = machine(64, |_| {});
+    let mut clients: Vec<_> = (0..12).map(|_| Client::start_silently(&machine, &["hold", "4096"])).collect();
+    clients.iter_mut().for_each(|client| assert_eq!(client.line(), "ready"));
+    let arena = Arena::open_at(machine.directory()).unwrap();
+    let mut expected: Vec<_> = clients.iter().map(|client| (client.id(), 5096)).collect();
+    expected.sort_unstable();
+    assert_eq!(arena.usage_by_process(0).unwrap(), expected);
+    let left_over = std::fs::read_dir(machine.directory()).unwrap().count();
+    assert_eq!(left_over, 4, "only alive, devices.toml, memory-0 and state may be left");
 }

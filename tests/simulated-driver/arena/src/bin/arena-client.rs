@@ -24,7 +24,7 @@ fn main() -> Result<(), Failure> {
         ["hold-and-fork", bytes] => hold_and_fork(&arena, bytes.parse()?),
         ["fill", bytes] => fill(&arena, bytes.parse()?),
         ["import", descriptor] => import(&arena, descriptor.parse()?),
-        ["copy", direction, milliseconds] => copy(&arena, direction, milliseconds.parse()?),
+        ["copy", direction, bytes] => copy(&arena, direction, bytes.parse()?),
         ["slices", milliseconds, slice_us] => slices(&arena, milliseconds.parse()?, slice_us.parse()?),
         ["keep-slice"] => keep_slice(&arena),
         ["measure"] => measure(&arena),
@@ -135,24 +135,20 @@ fn import(arena: &Arena, descriptor: i32) -> Result<(), Failure> {
     Ok(())
 }
 
-fn copy(arena: &Arena, direction: &str, milliseconds: u64) -> Result<(), Failure> {
+/// Print the rate of one copy in bytes per second.
+fn copy(arena: &Arena, direction: &str, bytes: usize) -> Result<(), Failure> {
     let direction = match direction {
         "in" => Direction::HostToDevice,
         "out" => Direction::DeviceToHost,
         _ => return Err("direction must be in or out".into()),
     };
-    const BYTES: usize = 4 << 20;
-    let (mut destination, source) = (vec![1_u8; BYTES], vec![2_u8; BYTES]);
+    let (mut destination, source) = (vec![1_u8; bytes], vec![2_u8; bytes]);
     say("ready");
     wait_for_line();
-    let (start, mut copied) = (Instant::now(), 0_u64);
-    while start.elapsed() < Duration::from_millis(milliseconds) {
-        let never = AtomicBool::new(false);
-        // SAFETY: both buffers have BYTES bytes and live on.
-        unsafe { arena.copy(0, direction, destination.as_mut_ptr(), source.as_ptr(), BYTES as u64, &never)? };
-        copied += BYTES as u64;
-    }
-    say((copied as f64 / start.elapsed().as_secs_f64()) as u64);
+    let (start, never) = (Instant::now(), AtomicBool::new(false));
+    // SAFETY: both buffers have `bytes` bytes and live on.
+    unsafe { arena.copy(0, direction, destination.as_mut_ptr(), source.as_ptr(), bytes as u64, &never)? };
+    say((bytes as f64 / start.elapsed().as_secs_f64()) as u64);
     wait_for_line();
     Ok(())
 }
