@@ -173,7 +173,21 @@ pub(crate) unsafe fn pointer_get_attributes(
             return Some(Err(CUerror::INVALID_VALUE));
         }
         // SAFETY: as the caller promises.
-        unsafe { super::pointers::write(&allocation, dptr, attribute, datum) }?.ok();
+        match unsafe { super::pointers::write(&allocation, dptr, attribute, datum) } {
+            Some(Ok(())) => {}
+            Some(Err(_)) if attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER => {
+                // SAFETY: the attribute's type is a pointer.
+                unsafe { datum.cast::<*mut c_void>().write_unaligned(core::ptr::null_mut()) };
+            }
+            Some(Err(_)) => {}
+            None => {
+                if let Some(api) = crate::real::api() {
+                    // SAFETY: the program's own arguments, for one attribute. One that the driver
+                    // does not know is left as it is, as the driver's own list call does.
+                    let _ = unsafe { api.cuPointerGetAttribute(datum, attribute, dptr) };
+                }
+            }
+        }
     }
     Some(Ok(()))
 }

@@ -165,7 +165,8 @@ impl Memory {
         ordinal: CUdevice,
         uuid: DeviceUuid,
     ) -> Result<(), CUerror> {
-        if self.state().device_mut(ordinal).is_none() {
+        let is_known = self.state().device(ordinal).is_some();
+        if !is_known {
             let granule_bytes = self.driver.granularity(ordinal)?;
             let total_bytes = self.driver.total(ordinal)?;
             self.state().add_device(ordinal, uuid, granule_bytes, total_bytes);
@@ -221,7 +222,11 @@ impl Memory {
     /// All work submitted so far has finished on all contexts: what was freed without waiting for
     /// it may be used again.
     pub(crate) fn synchronised(&self) {
-        self.state().promote_freed(None);
+        let mut state = self.state();
+        for ordinal in state.ordinals() {
+            state.promote_freed(&*self.scheduler, ordinal);
+        }
+        drop(state);
         self.give_back_addresses();
     }
 

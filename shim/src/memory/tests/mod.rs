@@ -1,0 +1,1 @@
+//! Tests of the memory against a strict stand-in for the driver and the daemon.
