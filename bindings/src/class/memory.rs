@@ -48,23 +48,46 @@ pub(super) const RULES: &[Rule] = &[
             "cuMemGetAddressRange",
             "cuPointerGetAttribute",
             "cuPointerGetAttributes",
+            "cuPointerSetAttribute",
         ],
     ),
-    hooked(ExportsMemory, &["cuIpcGetMemHandle"]),
+    // Refused for memory that moves.
+    hooked(
+        ExportsMemory,
+        &["cuIpcGetMemHandle", "cuMemGetHandleForAddressRange", "cuMemRetainAllocationHandle"],
+    ),
     // Copies of more than one dimension, of arrays, in batches; migration.
-    not_handled_yet(
+    hooked(
         Copies,
         &[
-            "cuMemcpy*",
-            "cuMemset*",
-            "cuMemPrefetch*",
-            "cuMemDiscard*",
-            "cuMemAdvise",
+            "cuMemcpy2D",
+            "cuMemcpy2DAsync",
+            "cuMemcpy2DUnaligned",
+            "cuMemcpy3D",
+            "cuMemcpy3DAsync",
+            "cuMemcpy3DBatchAsync",
+            "cuMemcpy3DPeer",
+            "cuMemcpy3DPeerAsync",
+            "cuMemcpy3DWithAttributesAsync",
+            "cuMemcpyAtoA",
+            "cuMemcpyAtoD",
+            "cuMemcpyAtoH",
+            "cuMemcpyAtoHAsync",
+            "cuMemcpyBatchAsync",
+            "cuMemcpyDtoA",
+            "cuMemcpyHtoA",
+            "cuMemcpyHtoAAsync",
+            "cuMemcpyWithAttributesAsync",
+            "cuMemPrefetchAsync",
+            "cuMemPrefetchBatchAsync",
+            "cuMemDiscardBatchAsync",
+            "cuMemDiscardAndPrefetchBatchAsync",
             "cuMemBatchDecompressAsync",
             "cuFabricCpyBatchAsync",
             "cuStreamAttachMemAsync",
         ],
     ),
+    not_handled_yet(Copies, &["cuMemcpy*", "cuMemset*", "cuMemPrefetch*", "cuMemDiscard*", "cuMemAdvise"]),
     // Stream-ordered and managed memory, pools.
     not_handled_yet(Allocates, &["cuMemAlloc*", "cuMemPoolCreate"]),
     not_handled_yet(
@@ -98,10 +121,8 @@ pub(super) const RULES: &[Rule] = &[
     not_handled_yet(
         ExportsMemory,
         &[
-            "cuMemRetainAllocationHandle",
             "cuMemExportToShareableHandle",
             "cuMemImportFromShareableHandle",
-            "cuMemGetHandleForAddressRange",
             "cuMemPoolExport*",
             "cuMemPoolImport*",
             "cuIpcOpenMemHandle",
@@ -115,8 +136,6 @@ pub(super) const RULES: &[Rule] = &[
     ),
     not_handled_yet(Frees, &["cuMulticastUnbind"]),
     forwarded(QueriesMemory, DEVICE_FACT, &["cuMulticastGetGranularity", "cuMemGetAllocationGranularity"]),
-    // Sets SYNC_MEMOPS on an address that may be ours.
-    not_handled_yet(QueriesMemory, &["cuPointerSetAttribute"]),
     // Exported by drivers, declared nowhere: without a signature there is nothing to hook.
     not_handled_yet(QueriesMemory, &["cuMemGetAttribute"]),
     forwarded(QueriesMemory, MANAGED, &["cuMemRangeGetAttribute", "cuMemRangeGetAttributes"]),

@@ -53,7 +53,8 @@ pub(super) const RULES: &[Rule] = &[
         Context,
         &["cuCtxAttach", "cuCtxDetach", "cuCtxEnablePeerAccess", "cuCtxDisablePeerAccess"],
     ),
-    not_handled_yet(NeedsHeadRoom, &["cuCtxSetLimit", "cuGreenCtxCreate"]),
+    hooked(NeedsHeadRoom, &["cuCtxSetLimit"]),
+    not_handled_yet(NeedsHeadRoom, &["cuGreenCtxCreate"]),
     not_handled_yet(Context, &["cuGreenCtxDestroy"]),
     forwarded(
         Context,
@@ -120,7 +121,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     forwarded(Inert, HOST_ONLY, &["cuLink*", "cuOccupancy*"]),
     // Textures and surfaces: of arrays, or of linear memory that may be ours.
-    not_handled_yet(
+    hooked(
         ResolvesAddress,
         &["cuTexRefSetAddress", "cuTexRefSetAddress2D", "cuTexObjectCreate", "cuSurfObjectCreate"],
     ),

@@ -28,16 +28,27 @@ pub(super) const RULES: &[Rule] = &[
             "cuLaunchCooperativeKernel",
             "cuLaunchCooperativeKernelMultiDevice",
             "cuGraphLaunch",
+            "cuGraphUpload",
             "cuStreamBeginCapture",
             "cuStreamBeginCaptureToGraph",
             "cuStreamBeginRecaptureToGraph",
             "cuStreamEndCapture",
         ],
     ),
-    not_handled_yet(Submits, &["cuLaunch*", "cuGraphUpload"]),
+    not_handled_yet(Submits, &["cuLaunch*"]),
     forwarded(Submits, HOST_FUNCTION, &["cuLaunchHostFunc", "cuStreamAddCallback"]),
     // Written and awaited by the device itself, at an address that may be ours.
-    not_handled_yet(Submits, &["cuStreamBatchMemOp", "cuStreamWaitValue*", "cuStreamWriteValue*"]),
+    hooked(
+        Submits,
+        &[
+            "cuStreamBatchMemOp",
+            "cuStreamWaitValue32",
+            "cuStreamWaitValue64",
+            "cuStreamWriteValue32",
+            "cuStreamWriteValue64",
+        ],
+    ),
+    not_handled_yet(Submits, &["cuStreamWaitValue*", "cuStreamWriteValue*"]),
     forwarded(
         Inert,
         LAUNCH_STATE,
@@ -90,14 +101,13 @@ pub(super) const RULES: &[Rule] = &[
     // Capture into a command list of a graphics API, which submits it out of our sight.
     not_handled_yet(Submits, &["cuStreamBeginCaptureToCig", "cuStreamEndCaptureToCig"]),
     // Graphs. Instantiating also needs head-room; being mapped is the stricter demand.
+    not_handled_yet(ResolvesAddress, &["cuGraphInstantiate*"]),
     hooked(
         ResolvesAddress,
-        &["cuGraphInstantiate", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams"],
-    ),
-    not_handled_yet(
-        ResolvesAddress,
         &[
-            "cuGraphInstantiate*",
+            "cuGraphInstantiate",
+            "cuGraphInstantiateWithFlags",
+            "cuGraphInstantiateWithParams",
             "cuGraphExecUpdate",
             "cuGraphAddNode",
             "cuGraphAddKernelNode",

@@ -1,0 +1,231 @@
+//! The only thread that calls the driver for us.
+//!
+//! It moves bytes, waits for work to finish and asks what a new device looks like. The program's
+//! threads and their current contexts are never used for that, except where a hook only asks what
+//! is current. Other threads hand it jobs; restoring and tidying are flags, since one more wish
+//! changes nothing. Read next: `contexts.rs` (which contexts it may enter), `memory/`.
+
+use crate::gate;
+use crate::member::Member;
+use crate::memory::{self, Memory};
+use crate::message;
+use crate::real;
+use crate::turn::Phase;
+use core::sync::atomic::Ordering;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use turnus_bindings::types::CU_STREAM_CAPTURE_MODE_RELAXED;
+use turnus_protocol::{ClientMessage, DeviceUuid, Epoch, RequestId};
+
+/// Pause after a driver error that may pass.
+const TRY_AGAIN: Duration = Duration::from_millis(20);
+
+type Job = Box<dyn FnOnce(&'static Member) + Send>;
+
+/// What the worker is asked to do.
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    restore: bool,
+    tidy: bool,
+    stop: bool,
+    busy: bool,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Queue").finish_non_exhaustive()
+    }
+}
+
+enum Next {
+    Job(Job),
+    Restore,
+    Tidy,
+    Stop,
+}
+
+impl Queue {
+    /// Adds a job.
+    pub(crate) fn post(&self, job: impl FnOnce(&'static Member) + Send + 'static) {
+        let mut state = self.state();
+        if !state.stop {
+            state.jobs.push_back(Box::new(job));
+            self.changed.notify_all();
+        }
+    }
+
+    /// Runs a job and waits for what it makes; `None` when the worker stops first.
+    pub(crate) fn run<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(&'static Member) -> R + Send + 'static,
+    ) -> Option<R> {
+        let (give, take) = mpsc::sync_channel(1);
+        self.post(move |member| {
+            let _ = give.send(job(member));
+        });
+        take.recv().ok()
+    }
+
+    /// Frames are missing while the turn is held, or credits have arrived.
+    pub(crate) fn want_restore(&self) {
+        self.state().restore = true;
+        self.changed.notify_all();
+    }
+
+    /// The memory has something to tidy.
+    pub(crate) fn want_tidy(&self) {
+        self.state().tidy = true;
+        self.changed.notify_all();
+    }
+
+    /// Takes no more jobs and waits, at most so long, until the worker has left the driver.
+    pub(crate) fn stop(&self, at_most: Duration) {
+        let end = Instant::now() + at_most;
+        let mut state = self.state();
+        state.stop = true;
+        state.jobs.clear();
+        self.changed.notify_all();
+        while state.busy {
+            let Some(left) = end.checked_duration_since(Instant::now()) else { return };
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn next(&self) -> Next {
+        let mut state = self.state();
+        state.busy = false;
+        self.changed.notify_all();
+        loop {
+            let next = if state.stop {
+                Some(Next::Stop)
+            } else if let Some(job) = state.jobs.pop_front() {
+                Some(Next::Job(job))
+            } else if core::mem::take(&mut state.restore) {
+                Some(Next::Restore)
+            } else if core::mem::take(&mut state.tidy) {
+                Some(Next::Tidy)
+            } else {
+                None
+            };
+            match next {
+                Some(next) => {
+                    state.busy = !matches!(next, Next::Stop);
+                    return next;
+                }
+                None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The worker's life.
+pub(crate) fn run(member: &'static Member) {
+    if let Some(api) = real::api() {
+        let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: `mode` may be read and written. Relaxed: our calls must never invalidate a
+        // capture of the program's.
+        let _ = unsafe { api.cuThreadExchangeStreamCaptureMode(&mut mode) };
+    }
+    loop {
+        match member.worker.next() {
+            Next::Stop => return,
+            Next::Job(job) => job(member),
+            Next::Restore => restore(member),
+            Next::Tidy => {
+                if let Some(memory) = memory::get() {
+                    memory.tidy();
+                }
+            }
+        }
+    }
+}
+
+/// Makes missing frames as far as credits go, and opens the gate when all are there.
+fn restore(member: &'static Member) {
+    let Phase::Held { epoch: Some(epoch), .. } = member.turn().phase() else { return };
+    let mut moved = Vec::new();
+    let mut is_broken = false;
+    if let Some(memory) = memory::get() {
+        for device in memory.incomplete_devices() {
+            moved.push(device);
+            let progress = memory.restore(device);
+            if let Some(error) = progress.error {
+                is_broken = member.contexts.note_fault(member, device, error);
+                if !is_broken {
+                    std::thread::sleep(TRY_AGAIN);
+                    member.worker.want_restore();
+                    return;
+                }
+            } else if progress.missing_bytes > 0 {
+                // Goes on when credits arrive.
+                return;
+            }
+        }
+    }
+    if open_gate(member, epoch, is_broken) {
+        moved.into_iter().for_each(|device| member.contexts.report_usage(member, device));
+    }
+}
+
+/// Declares readiness and says so. `is_broken`: the context does no work any more, so the program
+/// is let through to hear it from the driver, although bytes are missing.
+fn open_gate(member: &'static Member, epoch: Epoch, is_broken: bool) -> bool {
+    let turn = member.turn();
+    let Phase::Held { word, epoch: Some(held) } = turn.phase() else { return false };
+    if held != epoch || turn.is_evicting() {
+        return false;
+    }
+    if is_broken {
+        member.gate.set_ready(word);
+    } else if !gate::declare_ready(member, word) {
+        // Something was allocated meanwhile.
+        member.worker.want_restore();
+        return false;
+    }
+    member.connection.send(&ClientMessage::Restored { epoch });
+    drop(turn);
+    member.wake_waiting_threads();
+    true
+}
+
+/// Obeys an order to give up frames, unless a turn has begun since it was given.
+pub(crate) fn evict(member: &'static Member, device: DeviceUuid, order: RequestId, bytes: u64) {
+    let may_begin = member.turn().begin_eviction(member.word().load(Ordering::Acquire));
+    let pinned_bytes = match memory::get() {
+        Some(memory) if may_begin => evict_now(member, memory, device, bytes),
+        Some(memory) => resident_bytes(member, memory, device),
+        None => 0,
+    };
+    if may_begin {
+        member.turn().end_eviction();
+        member.wake_waiting_threads();
+    }
+    member.connection.send(&ClientMessage::Evicted { device, order, pinned_bytes });
+    member.contexts.report_usage(member, device);
+}
+
+fn evict_now(member: &'static Member, memory: &Memory, device: DeviceUuid, bytes: u64) -> u64 {
+    // The drain waited already; this catches what reached the driver past our hooks.
+    member.contexts.synchronise(member);
+    let evicted = memory.evict(device, bytes);
+    message::debug(|| format!("evicted {evicted:?} of {bytes} bytes"));
+    evicted.pinned_bytes
+}
+
+fn resident_bytes(member: &Member, memory: &Memory, device: DeviceUuid) -> u64 {
+    memory.with_claims(member.connection.number(), |claims| {
+        claims.devices.iter().find(|claim| claim.device == device).map_or(0, |claim| claim.resident_bytes)
+    })
+}
