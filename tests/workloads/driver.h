@@ -42,11 +42,16 @@ typedef void (*HostFunction)(void *data);
     F(memory_free, cuMemFree_v2, "cuMemFree", 3020, (DevicePointer pointer)) \
     F(host_alloc, cuMemHostAlloc, "cuMemHostAlloc", 2020, (void **pointer, size_t bytes, unsigned flags)) \
     F(host_free, cuMemFreeHost, "cuMemFreeHost", 2000, (void *pointer)) \
+    F(host_register, cuMemHostRegister_v2, "cuMemHostRegister", 6050, (void *pointer, size_t bytes, unsigned flags)) \
+    F(host_unregister, cuMemHostUnregister, "cuMemHostUnregister", 4000, (void *pointer)) \
+    F(host_device_pointer, cuMemHostGetDevicePointer_v2, "cuMemHostGetDevicePointer", 3020, (DevicePointer *device, void *pointer, unsigned flags)) \
     F(copy_to_device, cuMemcpyHtoD_v2, "cuMemcpyHtoD", 3020, (DevicePointer to, const void *from, size_t bytes)) \
     F(copy_to_host, cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020, (void *to, DevicePointer from, size_t bytes)) \
     F(copy_to_device_async, cuMemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync", 3020, (DevicePointer to, const void *from, size_t bytes, Stream stream)) \
     F(copy_to_host_async, cuMemcpyDtoHAsync_v2, "cuMemcpyDtoHAsync", 3020, (void *to, DevicePointer from, size_t bytes, Stream stream)) \
     F(copy_within, cuMemcpyDtoD_v2, "cuMemcpyDtoD", 3020, (DevicePointer to, DevicePointer from, size_t bytes)) \
+    F(copy_within_async, cuMemcpyDtoDAsync_v2, "cuMemcpyDtoDAsync", 3020, (DevicePointer to, DevicePointer from, size_t bytes, Stream stream)) \
+    F(fill_bytes, cuMemsetD8_v2, "cuMemsetD8", 3020, (DevicePointer to, unsigned char value, size_t count)) \
     F(fill_words, cuMemsetD32_v2, "cuMemsetD32", 3020, (DevicePointer to, unsigned value, size_t count)) \
     F(stream_create, cuStreamCreate, "cuStreamCreate", 2000, (Stream *stream, unsigned flags)) \
     F(stream_destroy, cuStreamDestroy_v2, "cuStreamDestroy", 4000, (Stream stream)) \
@@ -55,11 +60,15 @@ typedef void (*HostFunction)(void *data);
     F(stream_wait_event, cuStreamWaitEvent, "cuStreamWaitEvent", 3020, (Stream stream, Event event, unsigned flags)) \
     F(event_create, cuEventCreate, "cuEventCreate", 2000, (Event *event, unsigned flags)) \
     F(event_record, cuEventRecord, "cuEventRecord", 2000, (Event event, Stream stream)) \
+    F(event_synchronize, cuEventSynchronize, "cuEventSynchronize", 2000, (Event event)) \
+    F(event_destroy, cuEventDestroy_v2, "cuEventDestroy", 4000, (Event event)) \
     F(launch_host_function, cuLaunchHostFunc, "cuLaunchHostFunc", 10000, (Stream stream, HostFunction function, void *data)) \
     F(capture_begin, cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, (Stream stream, int mode)) \
     F(capture_end, cuStreamEndCapture, "cuStreamEndCapture", 10000, (Stream stream, Graph *graph)) \
     F(graph_instantiate, cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, (GraphExec *exec, Graph graph, unsigned long long flags)) \
     F(graph_launch, cuGraphLaunch, "cuGraphLaunch", 10000, (GraphExec exec, Stream stream)) \
+    F(graph_exec_destroy, cuGraphExecDestroy, "cuGraphExecDestroy", 10000, (GraphExec exec)) \
+    F(graph_destroy, cuGraphDestroy, "cuGraphDestroy", 10000, (Graph graph)) \
     F(launch, cuLaunchKernel, "cuLaunchKernel", 4000, (Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream, void **parameters, void **extra))
 
 #ifdef ROAD_LINKED
@@ -72,6 +81,8 @@ DRIVER_FUNCTIONS(DECLARE)
 struct Driver { DRIVER_FUNCTIONS(DECLARE) };
 #undef DECLARE
 static struct Driver cu;
+/* What dlopen gave; NULL if linked. */
+__attribute__((unused)) static void *driver_library;
 
 static void fail(const char *what, int code) {
     fprintf(stderr, "workload: %s failed with %d\n", what, code);
@@ -85,7 +96,7 @@ static void load_driver(void) {
 #ifdef ROAD_LINKED
 #define LOAD(name, symbol, base, version, parameters) cu.name = symbol;
 #else
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    void *library = driver_library = dlopen("libcuda.so.1", RTLD_NOW);
     if (!library) { fprintf(stderr, "workload: %s\n", dlerror()); exit(2); }
 #ifdef ROAD_ADDRESS
     Result (*address)(const char *, void **, int, uint64_t, int *);
