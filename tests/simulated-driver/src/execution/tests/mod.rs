@@ -8,6 +8,7 @@ mod cost;
 mod fault;
 mod graph;
 mod order;
+mod stress;
 mod teardown;
 mod timing;
 

@@ -1,0 +1,120 @@
+//! The one driver of the process: what `cuInit` makes and everything else needs.
+//!
+//! Opens the simulated machine, picks the visible devices, and makes the driver useless in forked children,
+//! as the real one is. No thread starts here; executors start theirs with the first piece of work.
+
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use turnus_bindings::CUerror;
+use turnus_simulated_arena::{Arena, ArenaError, Device};
+
+use crate::call;
+use crate::device::visible;
+use crate::execution::{ArenaDevice, Executor};
+use crate::space::{AddressSpace, DeviceSpace, Result};
+
+/// See the module's words.
+#[derive(Debug)]
+pub struct Driver {
+    /// The machine.
+    pub arena: Arc<Arena>,
+    /// The device address space.
+    pub space: Arc<AddressSpace>,
+    /// Visible devices: their index on the machine, by ordinal.
+    visible: Vec<usize>,
+    engines: Vec<OnceLock<Engines>>,
+}
+
+#[derive(Clone)]
+struct Engines {
+    executor: Arc<Executor>,
+    space: Arc<DeviceSpace>,
+}
+
+impl std::fmt::Debug for Engines {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Engines")
+    }
+}
+
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+static INITIALISING: Mutex<()> = Mutex::new(());
+
+/// `cuInit`. A second call finds everything done.
+pub fn initialise() -> Result<()> {
+    let _one_at_a_time = INITIALISING.lock();
+    if DRIVER.get().is_some() {
+        return Ok(());
+    }
+    let arena = Arena::open().map_err(arena_error)?;
+    let visible = visible::choose(arena.devices(), std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
+    if visible.is_empty() {
+        return Err(CUerror::NO_DEVICE);
+    }
+    let space = Arc::new(AddressSpace::new(&arena)?);
+    let engines = arena.devices().iter().map(|_| OnceLock::new()).collect();
+    // SAFETY: the handler only sets a flag, which is allowed in a forked child.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    if DRIVER.set(Driver { arena, space, visible, engines }).is_err() {
+        return Err(CUerror::UNKNOWN);
+    }
+    call::initialised();
+    Ok(())
+}
+
+extern "C" fn forked() {
+    call::forked();
+}
+
+/// The driver after `cuInit`.
+pub fn driver() -> Result<&'static Driver> {
+    DRIVER.get().ok_or(CUerror::NOT_INITIALIZED)
+}
+
+impl Driver {
+    /// Number of visible devices.
+    pub fn device_count(&self) -> usize {
+        self.visible.len()
+    }
+
+    /// Index on the machine of the device with this ordinal.
+    pub fn index(&self, ordinal: i32) -> Result<usize> {
+        let ordinal = usize::try_from(ordinal).map_err(|_| CUerror::INVALID_DEVICE)?;
+        self.visible.get(ordinal).copied().ok_or(CUerror::INVALID_DEVICE)
+    }
+
+    /// The device with this ordinal.
+    pub fn device(&self, ordinal: i32) -> Result<&Device> {
+        Ok(&self.arena.devices()[self.index(ordinal)?])
+    }
+
+    /// Ordinal of a device of the machine; `None` when it is not visible.
+    pub fn ordinal(&self, index: usize) -> Option<i32> {
+        self.visible.iter().position(|&visible| visible == index).map(|place| place as i32)
+    }
+
+    /// What runs the work of the device with this index.
+    pub fn engines(&self, index: usize) -> (Arc<Executor>, Arc<DeviceSpace>) {
+        let engines = self.engines[index].get_or_init(|| Engines {
+            executor: Executor::new(ArenaDevice::new(Arc::clone(&self.arena), index)),
+            space: Arc::new(DeviceSpace::new(&self.space, index)),
+        });
+        (Arc::clone(&engines.executor), Arc::clone(&engines.space))
+    }
+}
+
+/// The driver's answer to an error of the machine. What no correct program can meet is said on stderr.
+pub fn arena_error(error: ArenaError) -> CUerror {
+    match error {
+        ArenaError::OutOfMemory { .. } => CUerror::OUT_OF_MEMORY,
+        ArenaError::Forked => CUerror::NOT_INITIALIZED,
+        ArenaError::Size { .. } | ArenaError::NotHeld { .. } | ArenaError::ForeignDescriptor { .. } => {
+            CUerror::INVALID_VALUE
+        }
+        other => {
+            eprintln!("simulated driver: {other}");
+            CUerror::UNKNOWN
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Copies of two and three dimensions: CUDA driver API, `cuMemcpy2D` and `cuMemcpy3D`.
+//!
+//! Arrays are not simulated; linear memory of any kind is.
+
+use turnus_bindings::CUerror;
+use turnus_bindings::types::*;
+
+use super::stream_entry;
+use crate::copying::{copy_later, copy_now, device_memory, host_memory, unified_memory};
+use crate::execution::{CopyEnd, CopyWork};
+use crate::space::Result;
+use crate::stream::{Default, StreamEntry, resolve};
+
+stream_entry! {
+    fn cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds [default] (p_copy: *const CUDA_MEMCPY2D) {
+        let (entry, work) = plan(p_copy, std::ptr::null_mut(), default, plan_2d)?;
+        run(work, |work| copy_now(&entry, work))
+    }
+
+    fn cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds [default] (p_copy: *const CUDA_MEMCPY2D) {
+        let (entry, work) = plan(p_copy, std::ptr::null_mut(), default, plan_2d)?;
+        run(work, |work| copy_now(&entry, work))
+    }
+
+    fn cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz [default] (p_copy: *const CUDA_MEMCPY2D, h_stream: CUstream) {
+        let (entry, work) = plan(p_copy, h_stream, default, plan_2d)?;
+        run(work, |work| copy_later(&entry, work))
+    }
+
+    fn cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds [default] (p_copy: *const CUDA_MEMCPY3D) {
+        let (entry, work) = plan(p_copy, std::ptr::null_mut(), default, plan_3d)?;
+        run(work, |work| copy_now(&entry, work))
+    }
+
+    fn cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz [default] (p_copy: *const CUDA_MEMCPY3D, h_stream: CUstream) {
+        let (entry, work) = plan(p_copy, h_stream, default, plan_3d)?;
+        run(work, |work| copy_later(&entry, work))
+    }
+}
+
+/// # Safety
+/// `description` is null or valid for reading.
+unsafe fn plan<T>(
+    description: *const T,
+    stream: CUstream,
+    default: Default,
+    make: fn(&T) -> Result<Option<CopyWork>>,
+) -> Result<(StreamEntry, Option<CopyWork>)> {
+    let entry = resolve(stream, default)?;
+    entry.context.queue.check()?;
+    // SAFETY: the caller's promise.
+    let description = unsafe { description.as_ref() }.ok_or(CUerror::INVALID_VALUE)?;
+    Ok((entry, make(description)?))
+}
+
+fn run(work: Option<CopyWork>, submit: impl FnOnce(CopyWork) -> Result<()>) -> CUresult {
+    work.map_or(Ok(()), submit)
+}
+
+/// One end of a copy as the structures describe it.
+struct End {
+    memory_type: u32,
+    host: u64,
+    device: u64,
+    x_bytes: u64,
+    y: u64,
+    z: u64,
+    pitch_bytes: u64,
+    height: u64,
+}
+
+fn plan_2d(copy: &CUDA_MEMCPY2D) -> Result<Option<CopyWork>> {
+    let end = |memory_type: CUmemorytype, host, device, x, y, pitch| End {
+        memory_type: memory_type.0,
+        host,
+        device,
+        x_bytes: x as u64,
+        y: y as u64,
+        z: 0,
+        pitch_bytes: pitch as u64,
+        height: 0,
+    };
+    let source = end(
+        copy.srcMemoryType,
+        copy.srcHost as u64,
+        copy.srcDevice,
+        copy.srcXInBytes,
+        copy.srcY,
+        copy.srcPitch,
+    );
+    let destination = end(
+        copy.dstMemoryType,
+        copy.dstHost as u64,
+        copy.dstDevice,
+        copy.dstXInBytes,
+        copy.dstY,
+        copy.dstPitch,
+    );
+    combine(destination, source, [copy.WidthInBytes as u64, copy.Height as u64, 1])
+}
+
+/// The work of a `CUDA_MEMCPY3D`; `None` when it has no bytes.
+pub fn plan_3d(copy: &CUDA_MEMCPY3D) -> Result<Option<CopyWork>> {
+    if copy.srcLOD != 0 || copy.dstLOD != 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let source = End {
+        memory_type: copy.srcMemoryType.0,
+        host: copy.srcHost as u64,
+        device: copy.srcDevice,
+        x_bytes: copy.srcXInBytes as u64,
+        y: copy.srcY as u64,
+        z: copy.srcZ as u64,
+        pitch_bytes: copy.srcPitch as u64,
+        height: copy.srcHeight as u64,
+    };
+    let destination = End {
+        memory_type: copy.dstMemoryType.0,
+        host: copy.dstHost as u64,
+        device: copy.dstDevice,
+        x_bytes: copy.dstXInBytes as u64,
+        y: copy.dstY as u64,
+        z: copy.dstZ as u64,
+        pitch_bytes: copy.dstPitch as u64,
+        height: copy.dstHeight as u64,
+    };
+    combine(destination, source, [copy.WidthInBytes as u64, copy.Height as u64, copy.Depth as u64])
+}
+
+fn combine(destination: End, source: End, extent: [u64; 3]) -> Result<Option<CopyWork>> {
+    if extent.contains(&0) {
+        return Ok(None);
+    }
+    Ok(Some(CopyWork {
+        destination: place(destination, extent)?,
+        source: place(source, extent)?,
+        width_bytes: extent[0],
+        height: extent[1],
+        depth: extent[2],
+    }))
+}
+
+fn place(end: End, [width_bytes, height, depth]: [u64; 3]) -> Result<CopyEnd> {
+    let invalid = CUerror::INVALID_VALUE;
+    // A pitch of zero means rows without gaps.
+    let pitch_bytes = if end.pitch_bytes == 0 { end.x_bytes + width_bytes } else { end.pitch_bytes };
+    let rows = if end.height == 0 { end.y + height } else { end.height };
+    if height * depth > 1 && pitch_bytes < end.x_bytes + width_bytes || depth > 1 && rows < end.y + height {
+        return Err(invalid);
+    }
+    let slice_pitch_bytes = pitch_bytes.checked_mul(rows).ok_or(invalid)?;
+    let offset = (slice_pitch_bytes.checked_mul(end.z))
+        .and_then(|offset| offset.checked_add(pitch_bytes.checked_mul(end.y)?))
+        .and_then(|offset| offset.checked_add(end.x_bytes))
+        .ok_or(invalid)?;
+    let bytes = (depth - 1) * slice_pitch_bytes + (height - 1) * pitch_bytes + width_bytes;
+    let memory = match end.memory_type {
+        1 => host_memory(end.host + offset, bytes)?,
+        2 => device_memory(end.device + offset, bytes)?,
+        4 => unified_memory(end.device + offset, bytes)?,
+        // Arrays.
+        3 => return Err(CUerror::NOT_SUPPORTED),
+        _ => return Err(invalid),
+    };
+    Ok(CopyEnd { memory, row_pitch_bytes: pitch_bytes, slice_pitch_bytes })
+}

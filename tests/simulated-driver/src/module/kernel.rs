@@ -1,0 +1,107 @@
+//! A launch of a PTX kernel as the engines run it: in slices, until it ends or fails.
+//!
+//! Stands between `execution`, which knows no PTX, and the executor, which knows no streams. A kernel that
+//! fails says where on stderr, since its program will see only a code.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use turnus_bindings::CUerror;
+use turnus_simulated_arena::now_ns;
+use turnus_simulated_ptx::{Launch, LaunchError, Progress, Trap};
+
+use super::Function;
+use crate::execution::{Fault, KernelImage, KernelRun, KernelStep};
+use crate::launch::Shape;
+use crate::space::DeviceSpace;
+
+/// Instructions between two looks at the clock: some tens of microseconds.
+const INSTRUCTIONS_BETWEEN_LOOKS: u64 = 2000;
+
+/// A kernel with shape and parameters.
+pub struct Kernel {
+    /// The memory that it works on.
+    pub space: Arc<DeviceSpace>,
+    /// The code.
+    pub function: Arc<Function>,
+    /// The launch's shape.
+    pub shape: Shape,
+    /// Laid out as the kernel wants them.
+    pub parameters: Vec<u8>,
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Kernel({}, {:?})", self.name(), self.shape)
+    }
+}
+
+impl KernelImage for Kernel {
+    fn start(&self) -> Box<dyn KernelRun> {
+        let variables = &self.function.variables;
+        let launch = Launch::new(
+            &self.function.entry,
+            self.shape.grid,
+            self.shape.block,
+            self.shape.shared_bytes.into(),
+            &self.parameters,
+            &|name| variables.get(name).map(|place| place.0),
+        );
+        let launch = launch.map(|mut launch| {
+            if self.shape.cooperative {
+                launch.set_resident_blocks(self.shape.grid.iter().product::<u32>() as usize);
+            }
+            launch
+        });
+        Box::new(Run { launch, space: Arc::clone(&self.space) })
+    }
+
+    fn name(&self) -> &str {
+        self.function.entry.name()
+    }
+}
+
+/// A launch under way, or why there is none.
+struct Run {
+    launch: Result<Launch, LaunchError>,
+    space: Arc<DeviceSpace>,
+}
+
+impl KernelRun for Run {
+    fn run(&mut self, until: Instant) -> KernelStep {
+        let mut memory = self.space.kernel_memory();
+        let launch = match &mut self.launch {
+            Ok(launch) => launch,
+            Err(error) => {
+                eprintln!("simulated driver: {error}");
+                return KernelStep::Faulted(Fault::at(CUerror::LAUNCH_FAILED, 0));
+            }
+        };
+        loop {
+            let before = launch.executed_instructions();
+            match launch.run(&mut memory, INSTRUCTIONS_BETWEEN_LOOKS, &now_ns) {
+                Ok(Progress::Finished) => return KernelStep::Finished,
+                // All threads wait: let others run.
+                Ok(Progress::Yielded) if launch.executed_instructions() == before => {
+                    return KernelStep::Yielded;
+                }
+                Ok(Progress::Yielded) if Instant::now() >= until => return KernelStep::Yielded,
+                Ok(Progress::Yielded) => {}
+                Err(trap) => {
+                    eprintln!("simulated driver: {trap}");
+                    return KernelStep::Faulted(fault_of(&trap));
+                }
+            }
+        }
+    }
+}
+
+fn fault_of(trap: &Trap) -> Fault {
+    match trap {
+        Trap::IllegalAddress { address, .. } => Fault::at(CUerror::ILLEGAL_ADDRESS, *address),
+        Trap::MisalignedAddress { address, .. } => Fault::at(CUerror::MISALIGNED_ADDRESS, *address),
+        Trap::Trapped { .. } => Fault::at(CUerror::LAUNCH_FAILED, 0),
+        Trap::AssertionFailed { .. } => Fault::at(CUerror::ASSERT, 0),
+    }
+}
