@@ -6,6 +6,7 @@
  * prints the nanoseconds per launch of each batch; between batches it waits for its stream, outside
  * of the measured time. */
 #define _GNU_SOURCE
+#define DRIVER_MAY_LACK
 #include "../../tests/workloads/driver.h"
 #include <pthread.h>
 #include <time.h>
