@@ -153,15 +153,24 @@ impl Memory {
         let may_be_in_use = state.table.block(allocation.block).is_some_and(has_frames);
         let contexts = state.device(allocation.ordinal).map_or(Vec::new(), |device| device.contexts.clone());
         drop(state);
-        let waited = if !may_be_in_use {
-            Ok(true)
-        } else if self.scheduler.capture_is_open() {
-            Ok(false)
-        } else {
-            self.synchronise_all(&contexts).map(|()| true)
-        };
-        self.finish_free(&[allocation], waited == Ok(true));
-        Some(waited.map(|_| ()))
+        if !may_be_in_use {
+            self.finish_free(&[allocation], true);
+            return Some(Ok(()));
+        }
+        if self.scheduler.capture_is_open() {
+            // Waiting would break the capture. The next free or drain that waits will do for both.
+            self.finish_free(&[allocation], false);
+            return Some(Ok(()));
+        }
+        // The wait serves also for what was freed without one, but not for what others free
+        // meanwhile: younger work may touch that.
+        let last = self.state().last_freeing();
+        let result = self.synchronise_all(&contexts);
+        if result.is_ok() {
+            self.state().promote_freed(&*self.scheduler, allocation.ordinal, last);
+        }
+        self.finish_free(&[allocation], result.is_ok());
+        Some(result)
     }
 
     /// A context was destroyed or reset: what was allocated in it is gone, as with the driver.

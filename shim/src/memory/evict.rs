@@ -6,7 +6,6 @@
 //! credit goes back at once, so that who waits for it need not wait for the rest.
 
 use super::Memory;
-use super::driver::Context;
 use super::frames::{Content, Rung};
 use super::lane::{Direction, Lanes, Mover, Task, pump};
 use super::restore::Credit;
@@ -34,7 +33,7 @@ impl Memory {
         let Some(ordinal) = found else {
             return Evicted { returned_bytes: 0, pinned_bytes: 0, error: None };
         };
-        self.state().promote_freed(&*self.scheduler, ordinal);
+        self.state().promote_freed(&*self.scheduler, ordinal, u64::MAX);
         let mut evicting = Evicting::new(self, ordinal, bytes);
         evicting.evict_cached();
         evicting.evict_live(&mut lanes);
@@ -99,22 +98,13 @@ impl<'a> Evicting<'a> {
         if self.planned_bytes >= self.wanted_bytes {
             return;
         }
-        let state = self.memory.state();
-        let Some(device) = state.device(self.ordinal) else { return };
         // Without a living context there is nothing to copy with; the frames stay where they are.
-        let Some(&context) = device.contexts.first() else { return };
-        let frame_bytes = device.frame_bytes;
-        drop(state);
-        match self.pump_out(lanes, context, frame_bytes) {
-            Ok(()) => {}
-            Err(error) => self.error = Some(error),
-        }
-    }
-
-    fn pump_out(&mut self, lanes: &mut Lanes, context: Context, frame_bytes: u64) -> Result<(), CUerror> {
-        let driver = &*self.memory.driver;
-        let lane = lanes.open(driver, self.ordinal, context, frame_bytes)?;
-        pump(driver, lane, Direction::Out, self)
+        let moved = match self.memory.open_lane(lanes, self.ordinal) {
+            Ok(Some(lane)) => pump(&*self.memory.driver, lane, Direction::Out, self),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        self.error = moved.err().or(self.error);
     }
 
     /// Takes a moving frame, whose bytes are not needed, down. False: the driver failed.

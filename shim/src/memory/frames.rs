@@ -22,16 +22,6 @@ pub(crate) enum Rung {
     Accessible(Handle),
 }
 
-impl Rung {
-    /// The physical memory, if there is any.
-    pub(crate) fn handle(self) -> Option<Handle> {
-        match self {
-            Rung::None => None,
-            Rung::Created(handle) | Rung::Mapped(handle) | Rung::Accessible(handle) => Some(handle),
-        }
-    }
-}
-
 /// Where the bytes are.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Content {

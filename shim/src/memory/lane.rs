@@ -21,27 +21,24 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// The device's lane; made in `context` if there is none.
-    pub(crate) fn open(
+    /// Makes the device's lane in `context`, unless it has one.
+    pub(crate) fn ensure(
         &mut self,
         driver: &dyn Driver,
         ordinal: CUdevice,
         context: Context,
         frame_bytes: u64,
-    ) -> Result<&Lane, CUerror> {
-        use std::collections::btree_map::Entry;
-        match self.lanes.entry(ordinal) {
-            Entry::Occupied(entry) => Ok(entry.into_mut()),
-            Entry::Vacant(entry) => {
-                let slot_bytes = SLOT_BYTES_MAX.min(frame_bytes) as usize;
-                Ok(entry.insert(driver.open_lane(context, SLOTS, slot_bytes)?))
-            }
+    ) -> Result<(), CUerror> {
+        if !self.lanes.contains_key(&ordinal) {
+            let slot_bytes = SLOT_BYTES_MAX.min(frame_bytes) as usize;
+            self.lanes.insert(ordinal, driver.open_lane(context, SLOTS, slot_bytes)?);
         }
+        Ok(())
     }
 
-    /// Whether the device has a lane.
-    pub(crate) fn has(&self, ordinal: CUdevice) -> bool {
-        self.lanes.contains_key(&ordinal)
+    /// The device's lane, if it has one.
+    pub(crate) fn get(&self, ordinal: CUdevice) -> Option<&Lane> {
+        self.lanes.get(&ordinal)
     }
 
     /// Takes the lanes out of a context.

@@ -36,9 +36,7 @@ mod tests;
 mod tidy;
 
 pub(crate) use driver::{Context, Driver};
-pub(crate) use evict::Evicted;
 pub(crate) use real_driver::RealDriver;
-pub(crate) use restore::Progress;
 
 use lane::Lanes;
 use state::State;
@@ -172,6 +170,7 @@ impl Memory {
             self.state().add_device(ordinal, uuid, granule_bytes, total_bytes);
         }
         self.state().add_context(ordinal, context);
+        self.scheduler.wake_worker();
         Ok(())
     }
 
@@ -207,6 +206,13 @@ impl Memory {
         act(state.claims())
     }
 
+    /// What this process holds on one device; changes nothing.
+    pub(crate) fn holdings(&self, uuid: DeviceUuid) -> Option<DeviceClaim> {
+        let state = self.state();
+        let ordinal = state.ordinal_of(uuid)?;
+        state.device(ordinal).map(|device| state.claim(ordinal, device))
+    }
+
     /// Calls `act` if every allocated byte of every device has its frame and its content, while
     /// that cannot change: the place to declare readiness.
     pub(crate) fn if_complete<R>(&self, act: impl FnOnce() -> R) -> Option<R> {
@@ -219,12 +225,12 @@ impl Memory {
         self.state().incomplete_devices()
     }
 
-    /// All work submitted so far has finished on all contexts: what was freed without waiting for
-    /// it may be used again.
+    /// All work of all contexts has finished, and the gate is closed so that none has begun since:
+    /// what was freed without waiting for it may be used again.
     pub(crate) fn synchronised(&self) {
         let mut state = self.state();
         for ordinal in state.ordinals() {
-            state.promote_freed(&*self.scheduler, ordinal);
+            state.promote_freed(&*self.scheduler, ordinal, u64::MAX);
         }
         drop(state);
         self.give_back_addresses();

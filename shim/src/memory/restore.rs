@@ -6,7 +6,7 @@
 //! the next call goes on from there: nothing is lost and the program sees nothing.
 
 use super::Memory;
-use super::driver::{Context, Handle};
+use super::driver::{Context, Handle, Lane};
 use super::frames::{Content, Rung};
 use super::lane::{Direction, Lanes, Mover, Task, pump};
 use super::table::{Block, Life, Place};
@@ -55,24 +55,18 @@ impl Memory {
     }
 
     fn restore_frames(&self, lanes: &mut Lanes, ordinal: CUdevice) -> (u64, Option<CUerror>) {
-        let state = self.state();
-        let Some(device) = state.device(ordinal) else { return (0, None) };
-        let Some(&context) = device.contexts.first() else { return (0, None) };
-        let frame_bytes = device.frame_bytes;
-        let has_copies = state.table.live_frames(ordinal).any(|frame| frame.host_bytes() > 0);
-        drop(state);
-        let mut restoring =
-            Restoring { memory: self, ordinal, context, cursor: 0, moved_bytes: 0, error: None };
-        let copied = if has_copies {
-            match lanes.open(&*self.driver, ordinal, context, frame_bytes) {
-                Ok(lane) => pump(&*self.driver, lane, Direction::In, &mut restoring),
-                Err(error) => Err(error),
+        // Every frame is made with the lane open: one that must be filled may turn up any time.
+        match self.open_lane(lanes, ordinal) {
+            Ok(Some(lane)) => {
+                let context = lane.context;
+                let mut restoring =
+                    Restoring { memory: self, ordinal, context, cursor: 0, moved_bytes: 0, error: None };
+                let copied = pump(&*self.driver, lane, Direction::In, &mut restoring);
+                (restoring.moved_bytes, copied.err().or(restoring.error))
             }
-        } else {
-            restoring.commit_unwritten();
-            Ok(())
-        };
-        (restoring.moved_bytes, copied.err().or(restoring.error))
+            Ok(None) => (0, None),
+            Err(error) => (0, Some(error)),
+        }
     }
 
     fn conclude_restore(&self, ordinal: CUdevice, to_device_bytes: u64, error: Option<CUerror>) -> Progress {
@@ -144,6 +138,30 @@ impl Memory {
         result.map(|()| true)
     }
 
+    /// The device's lane, in the oldest context that lives; `None` if there is none. One that the
+    /// program destroyed behind our back is forgotten.
+    pub(super) fn open_lane<'a>(
+        &self,
+        lanes: &'a mut Lanes,
+        ordinal: CUdevice,
+    ) -> Result<Option<&'a Lane>, CUerror> {
+        loop {
+            let state = self.state();
+            let found = state
+                .device(ordinal)
+                .and_then(|device| Some((*device.contexts.first()?, device.frame_bytes)));
+            drop(state);
+            let Some((context, frame_bytes)) = found else { return Ok(None) };
+            match lanes.ensure(&*self.driver, ordinal, context, frame_bytes) {
+                Ok(()) => return Ok(lanes.get(ordinal)),
+                Err(CUerror::INVALID_CONTEXT | CUerror::CONTEXT_IS_DESTROYED) => {
+                    self.state().remove_context(context);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Device, address and length of a frame that is marked as moving.
     pub(super) fn locate(&self, place: Place) -> Result<(CUdevice, u64, u64), CUerror> {
         let state = self.state();
@@ -174,13 +192,6 @@ struct Restoring<'a> {
 }
 
 impl Restoring<'_> {
-    fn commit_unwritten(&mut self) {
-        while let Some(task) = self.next() {
-            // Something was evicted while nobody held our lock; the next call brings it back.
-            self.give_up(task);
-        }
-    }
-
     /// Marks the next frame that is not ready as moving.
     fn pick(&mut self) -> Option<Place> {
         let mut state = self.memory.state();

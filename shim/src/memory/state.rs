@@ -61,6 +61,8 @@ struct PendingPart {
     block: u64,
     offset: u64,
     bytes: u64,
+    /// As in `Life::Freed`.
+    in_use_since: u64,
 }
 
 /// See the module.
@@ -73,6 +75,7 @@ pub(crate) struct State {
     /// Host memory.
     pub(crate) segments: Segments,
     pending: Vec<PendingPart>,
+    last_freeing: u64,
     in_turn: bool,
     connection: u64,
     last_buffer_id: u64,
@@ -87,6 +90,7 @@ impl State {
             table: Table::default(),
             segments: Segments::default(),
             pending: Vec::new(),
+            last_freeing: 0,
             in_turn: false,
             connection: 0,
             // The driver's own ids are small numbers; ours stay clear of them.
@@ -290,63 +294,57 @@ impl State {
         });
     }
 
+    /// Number of the last freeing that did not wait for work.
+    pub(crate) fn last_freeing(&self) -> u64 {
+        self.last_freeing
+    }
+
     /// The program has freed `allocation`, which is no longer in the table. If work may still touch
     /// it, its place is used again only after the next synchronisation.
     pub(crate) fn free(&mut self, scheduler: &dyn Scheduler, allocation: &Allocation, is_synchronised: bool) {
         let Some(device) = self.devices.get(&allocation.ordinal) else { return };
         let part = device.slab_part_bytes(allocation.bytes);
         let is_slab = self.table.block(allocation.block).is_some_and(|block| block.slab.is_some());
-        match part.filter(|_| is_slab) {
-            Some(bytes) => {
-                let offset = allocation.address - allocation.block;
-                self.pending.push(PendingPart { block: allocation.block, offset, bytes });
-                if is_synchronised {
-                    let part = self.pending.pop();
-                    self.give_part(scheduler, part);
-                }
+        self.last_freeing += u64::from(!is_synchronised);
+        let in_use_since = (!is_synchronised).then_some(self.last_freeing);
+        let (block, offset) = (allocation.block, allocation.address - allocation.block);
+        match (part.filter(|_| is_slab), in_use_since) {
+            (None, _) => self.free_block(scheduler, block, in_use_since),
+            (Some(bytes), None) => self.give_part(scheduler, block, offset, bytes),
+            (Some(bytes), Some(in_use_since)) => {
+                self.pending.push(PendingPart { block, offset, bytes, in_use_since });
             }
-            None => self.free_block(scheduler, allocation.block, is_synchronised),
         }
     }
 
-    fn give_part(&mut self, scheduler: &dyn Scheduler, part: Option<PendingPart>) {
-        let Some(PendingPart { block, offset, bytes }) = part else { return };
+    fn give_part(&mut self, scheduler: &dyn Scheduler, block: u64, offset: u64, bytes: u64) {
         let Some(slab) = self.table.block_mut(block).and_then(|block| block.slab.as_mut()) else { return };
         slab.give(offset, bytes);
         if slab.is_all_free() {
-            self.free_block(scheduler, block, true);
+            self.free_block(scheduler, block, None);
         }
     }
 
-    fn free_block(&mut self, scheduler: &dyn Scheduler, base: u64, is_synchronised: bool) {
+    fn free_block(&mut self, scheduler: &dyn Scheduler, base: u64, in_use_since: Option<u64>) {
         let Some(block) = self.table.block(base) else { return };
         let (ordinal, bytes) = (block.ordinal, block.bytes);
-        self.table.free_block(base, is_synchronised, &mut self.segments);
+        self.table.free_block(base, in_use_since, &mut self.segments);
         if let Some(device) = self.devices.get(&ordinal) {
             scheduler.send(ClientMessage::Unreserve { device: device.uuid, bytes });
         }
     }
 
-    /// All work on the device has ended: what was freed meanwhile may be used again.
-    pub(crate) fn promote_freed(&mut self, scheduler: &dyn Scheduler, ordinal: CUdevice) {
-        self.table.promote_freed(ordinal);
-        let is_of = |table: &Table, part: &PendingPart| {
-            table.block(part.block).is_none_or(|block| block.ordinal == ordinal)
+    /// All work on the device has ended that is older than freeing number `last`: what was freed
+    /// until then may be used again.
+    pub(crate) fn promote_freed(&mut self, scheduler: &dyn Scheduler, ordinal: CUdevice, last: u64) {
+        self.table.promote_freed(ordinal, last);
+        let is_due = |table: &Table, part: &PendingPart| {
+            part.in_use_since <= last && table.block(part.block).is_none_or(|block| block.ordinal == ordinal)
         };
-        let (due, kept) =
-            std::mem::take(&mut self.pending).into_iter().partition(|part| is_of(&self.table, part));
-        self.pending = kept;
-        let due: Vec<PendingPart> = due;
-        for part in due {
-            self.give_part(scheduler, Some(part));
+        let due: Vec<PendingPart> = self.pending.extract_if(.., |part| is_due(&self.table, part)).collect();
+        for PendingPart { block, offset, bytes, .. } in due {
+            self.give_part(scheduler, block, offset, bytes);
         }
-    }
-
-    /// Whether something of the device waits for a synchronisation.
-    pub(crate) fn has_unsynchronised(&self, ordinal: CUdevice) -> bool {
-        let is_of =
-            |part: &PendingPart| self.table.block(part.block).is_some_and(|block| block.ordinal == ordinal);
-        self.pending.iter().any(is_of) || self.table.freed_blocks(ordinal).any(|block| !block.is_reusable())
     }
 
     /// The worker is done with a frame.

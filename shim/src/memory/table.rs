@@ -40,8 +40,8 @@ pub(crate) enum Life {
     Freed {
         /// When the last allocation went.
         since: Instant,
-        /// Whether all work that might touch it has ended.
-        is_synchronised: bool,
+        /// The number of the freeing, if work that is older may still touch it.
+        in_use_since: Option<u64>,
     },
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Block {
 impl Block {
     /// Whether its frames may be used for something else now.
     pub(crate) fn is_reusable(&self) -> bool {
-        matches!(self.life, Life::Freed { is_synchronised: true, .. })
+        matches!(self.life, Life::Freed { in_use_since: None, .. })
     }
 
     fn has_nothing(&self) -> bool {
@@ -85,6 +85,8 @@ pub(crate) struct Place {
 pub(crate) struct Table {
     allocations: BTreeMap<u64, Allocation>,
     blocks: BTreeMap<u64, Block>,
+    /// Live blocks that small allocations share.
+    slabs: BTreeSet<(CUdevice, u64)>,
     /// Freed blocks by device, length, address.
     freed: BTreeSet<(CUdevice, u64, u64)>,
     /// Address ranges that nothing is mapped in any more.
@@ -125,6 +127,9 @@ impl Table {
 
     /// Enters a block of unwritten frames.
     pub(crate) fn add_block(&mut self, base: u64, block: Block) {
+        if block.slab.is_some() {
+            self.slabs.insert((block.ordinal, base));
+        }
         self.blocks.insert(base, block);
     }
 
@@ -160,18 +165,19 @@ impl Table {
 
     /// A slab of the device with room.
     pub(crate) fn take_from_slab(&mut self, ordinal: CUdevice, bytes: u64) -> Option<(u64, u64)> {
-        let of_device = |block: &Block| block.ordinal == ordinal && block.life == Life::Live;
-        self.blocks.iter_mut().filter(|(_, block)| of_device(block)).find_map(|(&base, block)| {
-            let offset = block.slab.as_mut()?.take(bytes)?;
+        self.slabs.range((ordinal, 0)..=(ordinal, u64::MAX)).find_map(|&(_, base)| {
+            let offset = self.blocks.get_mut(&base)?.slab.as_mut()?.take(bytes)?;
             Some((base, base + offset))
         })
     }
 
     /// The block is no longer the program's. Its bytes are dropped, its frames are kept.
-    pub(crate) fn free_block(&mut self, base: u64, is_synchronised: bool, segments: &mut Segments) {
+    pub(crate) fn free_block(&mut self, base: u64, in_use_since: Option<u64>, segments: &mut Segments) {
         if let Some(block) = self.blocks.get_mut(&base) {
-            block.life = Life::Freed { since: Instant::now(), is_synchronised };
-            block.slab = None;
+            block.life = Life::Freed { since: Instant::now(), in_use_since };
+            if block.slab.take().is_some() {
+                self.slabs.remove(&(block.ordinal, base));
+            }
             self.freed.insert((block.ordinal, block.bytes, base));
             self.settle(base, segments);
         }
@@ -191,6 +197,9 @@ impl Table {
         self.freed.remove(&(ordinal, bytes, base));
         let block = self.blocks.get_mut(&base)?;
         block.life = Life::Live;
+        if slab.is_some() {
+            self.slabs.insert((ordinal, base));
+        }
         block.slab = slab;
         for frame in &mut block.frames {
             frame.content = Content::Device { unwritten_since: None };
@@ -237,11 +246,12 @@ impl Table {
         }
     }
 
-    /// All work has ended: freed blocks of the device may be used again.
-    pub(crate) fn promote_freed(&mut self, ordinal: CUdevice) {
+    /// All work has ended that is older than freeing number `last`: blocks of the device that were
+    /// freed until then may be used again.
+    pub(crate) fn promote_freed(&mut self, ordinal: CUdevice, last: u64) {
         for block in self.blocks.values_mut().filter(|block| block.ordinal == ordinal) {
-            if let Life::Freed { is_synchronised, .. } = &mut block.life {
-                *is_synchronised = true;
+            if let Life::Freed { in_use_since, .. } = &mut block.life {
+                *in_use_since = in_use_since.filter(|number| *number > last);
             }
         }
     }

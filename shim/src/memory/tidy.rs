@@ -45,32 +45,16 @@ impl Memory {
     fn tidy_device(&self, lanes: &mut super::Lanes, ordinal: CUdevice, now: Instant) -> Option<Instant> {
         let state = self.state();
         let device = state.device(ordinal)?;
-        let contexts = device.contexts.clone();
+        let has_context = !device.contexts.is_empty();
         let kept_bytes_max = device.total_bytes / CACHE_PART;
-        let frame_bytes = device.frame_bytes;
-        let has_unsynchronised = state.has_unsynchronised(ordinal);
         drop(state);
-        if let Some(&context) = contexts.first()
-            && !lanes.has(ordinal)
-        {
-            // Made now and not in a switch. If it fails, the move that needs it tries again.
-            let _ = lanes.open(&*self.driver, ordinal, context, frame_bytes);
-        }
-        let mut again = None;
-        if has_unsynchronised {
-            if !self.scheduler.capture_is_open() && self.synchronise_all(&contexts).is_ok() {
-                self.state().promote_freed(&*self.scheduler, ordinal);
-            } else {
-                again = Some(now + RETRY);
-            }
-        }
+        // Made now and not in a switch. If it fails, the move that needs it tries again.
+        let _ = self.open_lane(lanes, ordinal);
         let is_old = |block: &Block| match block.life {
-            Life::Freed { since, is_synchronised: true } => {
-                now.saturating_duration_since(since) >= CACHE_KEEP
-            }
+            Life::Freed { since, in_use_since: None } => now.saturating_duration_since(since) >= CACHE_KEEP,
             _ => false,
         };
-        while self.cached_bytes(ordinal) > kept_bytes_max || contexts.is_empty() {
+        while self.cached_bytes(ordinal) > kept_bytes_max || !has_context {
             match self.dissolve_cached(ordinal, Credit::Return, Block::is_reusable) {
                 Ok(true) => {}
                 Ok(false) => break,
@@ -84,7 +68,7 @@ impl Memory {
                 Err(_) => return Some(now + RETRY),
             }
         }
-        earliest(again, self.oldest_freed(ordinal).map(|since| since + CACHE_KEEP))
+        self.oldest_freed(ordinal).map(|since| since + CACHE_KEEP)
     }
 
     fn cached_bytes(&self, ordinal: CUdevice) -> u64 {
@@ -98,7 +82,7 @@ impl Memory {
 
     fn oldest_freed(&self, ordinal: CUdevice) -> Option<Instant> {
         let since = |block: &Block| match block.life {
-            Life::Freed { since, is_synchronised: true } => Some(since),
+            Life::Freed { since, in_use_since: None } => Some(since),
             _ => None,
         };
         self.state().table.freed_blocks(ordinal).filter_map(since).min()

@@ -5,6 +5,7 @@ use super::fake_driver::GRANULE_BYTES;
 use super::world::{CONTEXT, HANDLE_BYTES, World};
 use crate::memory::Context;
 use std::time::Duration;
+use turnus_bindings::CUerror;
 use turnus_protocol::ClientMessage;
 
 fn suspended(bytes: u64) -> (World, u64) {
@@ -83,8 +84,9 @@ fn an_address_is_not_given_out_again_while_work_may_touch_it() {
     world.tidy_later(Duration::from_secs(60));
     assert_ne!(world.allocate(64).expect("room"), small[0], "the capture is still open");
     world.daemon.books().capture_is_open = false;
-    world.tidy_later(Duration::ZERO);
-    assert!(world.driver.synchronised() > 0);
+    let other = *world.allocations.keys().find(|known| **known != small[1]).expect("allocated above");
+    world.free(other);
+    assert!(world.driver.synchronised() > 0, "this free waits, for the earlier ones too");
     assert_eq!(world.allocate(HANDLE_BYTES).expect("room"), address);
     assert_eq!(world.allocate(64).expect("room"), small[0]);
     world.end();
@@ -220,5 +222,22 @@ fn without_a_context_frames_stay_and_the_lane_comes_back_with_one() {
     world.allocations.clear();
     world.memory.context_gone(CONTEXT);
     world.evict_all();
+    world.finish();
+}
+
+#[test]
+fn a_context_that_was_destroyed_behind_our_back_is_forgotten() {
+    let mut world = World::new(16 << 20);
+    let address = world.allocate(HANDLE_BYTES).expect("room");
+    world.memory.context_created(Context(2), 0, DEVICE).expect("known device");
+    world.driver.fail_at(world.driver.calls() + 1, CUerror::CONTEXT_IS_DESTROYED);
+    world.begin(u64::MAX);
+    assert_eq!(world.driver.failed(), Some("open_lane"));
+    world.write(address);
+    world.verify();
+    world.memory.context_leaving(Context(2));
+    assert_eq!(world.driver.lanes(), 0, "the lane was in the other context");
+    world.end();
+    world.memory.context_gone(Context(2));
     world.finish();
 }

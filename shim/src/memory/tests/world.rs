@@ -5,7 +5,9 @@
 
 use super::fake_daemon::{DEVICE, FakeDaemon};
 use super::fake_driver::FakeDriver;
-use crate::memory::{Context, Evicted, Memory, Progress};
+use crate::memory::evict::Evicted;
+use crate::memory::restore::Progress;
+use crate::memory::{Context, Memory};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use turnus_bindings::CUerror;
@@ -170,6 +172,7 @@ impl World {
         for address in self.allocations.keys().copied().collect::<Vec<_>>() {
             self.free(address);
         }
+        self.memory.synchronised();
         self.memory.turn_ended();
         // Twice, in case a step was made to fail.
         self.tidy_later(Duration::from_secs(60));
