@@ -91,7 +91,8 @@ impl Core {
 
     fn demand(&self, tenant_id: TenantId, key: DeviceKey) -> Option<Demand> {
         let (tenant, device) = (self.tenants.get(&tenant_id)?, self.devices.get(&key)?);
-        let own = tenant.shares.get(&key)?.sums;
+        let share = tenant.shares.get(&key)?;
+        let own = share.sums;
         let elsewhere = self.devices.keys().filter(|other| **other != key);
         Some(Demand {
             own_bytes: own.virtual_bytes,
@@ -103,7 +104,7 @@ impl Core {
                 .collect(),
             limit_bytes: tenant.memory_limit_bytes,
             total_bytes: device.total_bytes,
-            capacity_bytes: device.lasting_capacity_bytes(self.settings.head_room_bytes),
+            capacity_bytes: device.capacity_for_bytes(share.own_sight, self.settings.head_room_bytes),
             pinned_of_others_bytes: device.sums.pinned_bytes.saturating_sub(own.pinned_bytes),
             promised_elsewhere_bytes: elsewhere.map(|other| self.promised_bytes(*other)).sum(),
             pool_bytes: self.settings.host_pool_bytes,

@@ -99,7 +99,7 @@ impl Core {
             record.rest = Rest::No;
         }
         if record.ready && (record.requested || !record.in_turn) {
-            self.grant_to_member(member, epoch);
+            self.grant_if_covered(member, epoch);
         }
     }
 

@@ -129,7 +129,7 @@ impl Core {
         for member in &tenant.members {
             let holding = self.members.get_mut(member).and_then(|record| record.holdings.get_mut(&key));
             if let Some(short) = holding.and_then(|holding| holding.short.as_mut()) {
-                short.retry_at = self.now;
+                *short = Short { back_off: BACK_OFF_MIN, retry_at: self.now };
             }
         }
     }

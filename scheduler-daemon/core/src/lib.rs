@@ -43,7 +43,7 @@ use std::time::Duration;
 use timers::{Purpose, Timers};
 
 /// All that the daemon knows and decides.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Core {
     settings: Settings,
     now: Duration,

@@ -128,6 +128,7 @@ impl Core {
             sums: Sums::default(),
             state: State::Registered,
             has_run: false,
+            own_sight: None,
             to_host_bytes: 0,
             to_device_bytes: 0,
         });
@@ -223,6 +224,7 @@ impl Core {
             if let Some(device) = self.devices.get_mut(&key) {
                 device.tenants.remove(&tenant_id);
                 device.sights.remove(&tenant_id);
+                device.believe_sights();
                 device.waiters.remove(&tenant_id);
                 if device.holder == Some(tenant_id) {
                     device.holder = None;

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) const BYTES_MAX: u64 = 1 << 50;
 
 /// Who is scheduled and accounted.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Tenant {
     pub(crate) name: String,
     pub(crate) memory_limit_bytes: Option<u64>,
@@ -40,7 +40,7 @@ pub(crate) struct Ticket {
 }
 
 /// The right to submit work.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Turn {
     pub(crate) epoch: Epoch,
     pub(crate) devices: BTreeSet<DeviceKey>,
@@ -72,7 +72,7 @@ impl Turn {
 }
 
 /// A tenant on a device.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Share {
     /// Members that use the device.
     pub(crate) users: usize,
@@ -80,6 +80,8 @@ pub(crate) struct Share {
     pub(crate) state: State,
     /// A turn of the tenant has covered the device.
     pub(crate) has_run: bool,
+    /// The least that the tenant itself has lately reported; the size by which it is admitted.
+    pub(crate) own_sight: Option<Sight>,
     pub(crate) to_host_bytes: u64,
     pub(crate) to_device_bytes: u64,
 }
@@ -111,7 +113,7 @@ impl Sums {
 }
 
 /// One process.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Member {
     pub(crate) tenant: TenantId,
     pub(crate) pid: u32,
@@ -222,7 +224,7 @@ pub(crate) struct Doubt {
 }
 
 /// One physical GPU or MIG instance.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Device {
     pub(crate) name: String,
     pub(crate) total_bytes: u64,
@@ -270,6 +272,21 @@ impl Device {
     /// that no program is refused memory because freed frames are still being scrubbed.
     pub(crate) fn lasting_capacity_bytes(&self, head_room: Option<u64>) -> u64 {
         self.lasting_usable_bytes().saturating_sub(self.head_room_bytes(head_room))
+    }
+
+    /// The same for one tenant: not more than it has seen itself, or than anybody has, if it
+    /// has not reported yet.
+    pub(crate) fn capacity_for_bytes(&self, own_sight: Option<Sight>, head_room: Option<u64>) -> u64 {
+        let least = || self.sights.values().map(|sight| sight.usable_bytes).min();
+        let seen = own_sight.map(|sight| sight.usable_bytes).or_else(least).unwrap_or(u64::MAX);
+        self.lasting_usable_bytes().min(seen).saturating_sub(self.head_room_bytes(head_room))
+    }
+
+    /// The largest of the tenants' reports, if there is any.
+    pub(crate) fn believe_sights(&mut self) {
+        if let Some(most) = self.sights.values().map(|sight| sight.usable_bytes).max() {
+            self.usable_bytes = most;
+        }
     }
 
     pub(crate) fn lasting_usable_bytes(&self) -> u64 {

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const DEFERRED_MAX: usize = 64;
 
 /// What is known of the former life.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Recovery {
     active: bool,
     expected: BTreeSet<MemberId>,

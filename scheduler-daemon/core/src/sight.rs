@@ -4,6 +4,10 @@
 //! on their way are on neither side's account. Of the tenants' reports of the last 30 s the
 //! largest is believed: who sees too little harms nobody else, and who claims too much is
 //! corrected by the next member that runs short (`ledger`), which all others then start from.
+//! A tenant is admitted (`admission`) by the least of its own reports, so that nobody is talked
+//! into allocating more than the device can ever hold. Two things have to be taken on trust until
+//! the daemon reads the driver itself: the device's total is that of the first report, and credits
+//! that are held without making frames of them make the device look larger.
 
 use crate::Core;
 use crate::ids::{DeviceKey, MemberId, Reason};
@@ -36,9 +40,7 @@ impl Core {
                 "reports a device it does not use",
             );
         };
-        let still = device.ordered.is_empty()
-            && device.sums.wanted_bytes == 0
-            && self.now.saturating_sub(device.last_motion) >= MOTION;
+        let still = device.ordered.is_empty() && self.now.saturating_sub(device.last_motion) >= MOTION;
         if still {
             self.see(member, key, total_bytes, free_bytes);
         }
@@ -54,9 +56,14 @@ impl Core {
         let at = self.now;
         let usable_bytes = free_bytes.saturating_add(device.sums.resident_bytes).min(total_bytes);
         device.sights.insert(tenant, Sight { at, usable_bytes });
+        if let Some(share) = self.tenants.get_mut(&tenant).and_then(|tenant| tenant.shares.get_mut(&key)) {
+            let lower = |own: &Sight| usable_bytes < own.usable_bytes || at.saturating_sub(own.at) > FRESH;
+            if share.own_sight.as_ref().is_none_or(lower) {
+                share.own_sight = Some(Sight { at, usable_bytes });
+            }
+        }
         device.sights.retain(|_, sight| at.saturating_sub(sight.at) <= FRESH);
-        device.usable_bytes =
-            device.sights.values().map(|sight| sight.usable_bytes).max().unwrap_or(usable_bytes);
+        device.believe_sights();
         device.doubted = None;
         device.withheld_bytes = 0;
         self.touch(key);

@@ -94,6 +94,7 @@ pub(crate) const TRANSITIONS: &[(State, State, &str)] = &[
     (Registered, Restoring, "the turn is extended to the device"),
     (Registered, Idle, "resident bytes are claimed after a restart"),
     (Registered, Suspended, "saved bytes are claimed after a restart"),
+    (Registered, Draining, "a device of a claimed turn is told during its drain"),
     (Waiting, Running, "turn granted"),
     (Waiting, Evicting, "evict order"),
     (Waiting, Idle, "who waited is gone"),
@@ -123,6 +124,7 @@ pub(crate) const TRANSITIONS: &[(State, State, &str)] = &[
     (Idle, Registered, "all freed"),
     (Idle, Running, "the turn is claimed after a restart, or extended to the device"),
     (Idle, Restoring, "the turn is extended to the device"),
+    (Idle, Draining, "a device of a claimed turn is told during its drain"),
     (Evicting, Waiting, "evicted, a call waits at the gate"),
     (Evicting, Running, "turn granted"),
     (Evicting, Idle, "evicted in part"),
@@ -133,6 +135,7 @@ pub(crate) const TRANSITIONS: &[(State, State, &str)] = &[
     (Suspended, Restoring, "the turn is extended to the device"),
     (Suspended, Idle, "resident bytes are claimed after a restart"),
     (Suspended, Registered, "all freed"),
+    (Suspended, Draining, "a device of a claimed turn is told during its drain"),
     (Faulted, Registered, "the faulted member is gone"),
     (Faulted, Waiting, "the faulted member is gone"),
     (Faulted, Restoring, "the faulted member is gone"),
@@ -191,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_tenant_without_a_turn_never_runs_from_suspension_by_waiting() {
-        assert!(!Registered.may_become(Draining));
+        assert!(!Registered.may_become(Evicting));
         assert!(!Suspended.may_become(Evicting));
         assert!(!Waiting.may_become(Draining));
     }

@@ -27,7 +27,7 @@ pub(crate) enum Purpose {
 }
 
 /// All deadlines.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Timers {
     by_time: BTreeSet<(Duration, Purpose)>,
     by_purpose: BTreeMap<Purpose, Duration>,

@@ -28,8 +28,17 @@ impl Core {
             Some(turn) if turn.draining => {}
             Some(turn) => {
                 let epoch = turn.epoch;
-                self.grant_to_member(member, epoch);
+                self.grant_if_covered(member, epoch);
             }
+        }
+    }
+
+    /// A member that uses a device outside of the turn waits for the next one, which covers it.
+    pub(crate) fn grant_if_covered(&mut self, member: MemberId, epoch: Epoch) {
+        let Some(record) = self.members.get(&member) else { return };
+        let turn = self.tenants.get(&record.tenant).and_then(|tenant| tenant.turn.as_ref());
+        if turn.is_some_and(|turn| record.holdings.keys().all(|key| turn.devices.contains(key))) {
+            self.grant_to_member(member, epoch);
         }
     }
 
@@ -326,12 +335,9 @@ impl Core {
         match turn.map(|turn| (turn.epoch, turn.draining)) {
             None if claimed => self.resume_turn(member, tenant_id),
             None => {}
-            Some((epoch, false)) => self.grant_to_member(member, epoch),
+            Some((epoch, false)) => self.grant_if_covered(member, epoch),
             Some((epoch, true)) if claimed => {
-                if let Some(record) = self.members.get_mut(&member) {
-                    record.in_turn = true;
-                    record.rest = Rest::No;
-                }
+                self.grant_to_member(member, epoch);
                 self.send(member, ToMember::Drain { epoch });
             }
             Some((_, true)) => {}
@@ -351,8 +357,10 @@ impl Core {
         if turn.devices.contains(&key) {
             return;
         }
-        let free = device.holder.is_none() && device.waiters.is_empty() && device.quarantined.is_none();
-        if free && !turn.draining && (claimed || !self.recovery.is_active()) {
+        let free = device.holder.is_none() && device.quarantined.is_none();
+        let nobody_first = device.waiters.is_empty() && !turn.draining && !self.recovery.is_active();
+        // Claimed: its work is running there already, whoever waits.
+        if free && (claimed || nobody_first) {
             turn.devices.insert(key);
             device.holder = Some(tenant_id);
             if let Some(share) = tenant.shares.get_mut(&key) {
