@@ -63,9 +63,9 @@ fn observed(name: &'static str, body: impl FnOnce() -> CUresult) -> CUresult {
     });
     let obstacles = OBSTACLES.load(Ordering::Relaxed);
     let begun = Instant::now();
-    let result = if obstacles & FORKED != 0 && !answers_after_fork(name) {
-        Err(CUerror::NOT_INITIALIZED)
-    } else if obstacles & NOT_INITIALISED != 0 && !ALWAYS_ANSWERED.contains(&name) {
+    let always = ALWAYS_ANSWERED.contains(&name);
+    let dead = obstacles & FORKED != 0 && (!always || name == "cuInit");
+    let result = if dead || obstacles & NOT_INITIALISED != 0 && !always {
         Err(CUerror::NOT_INITIALIZED)
     } else if let Some(code) = faults::next(name) {
         Err(code)
@@ -74,10 +74,6 @@ fn observed(name: &'static str, body: impl FnOnce() -> CUresult) -> CUresult {
     };
     trace::note(name, result, begun);
     result
-}
-
-fn answers_after_fork(name: &str) -> bool {
-    name != "cuInit" && ALWAYS_ANSWERED.contains(&name)
 }
 
 /// `cuInit` succeeded.

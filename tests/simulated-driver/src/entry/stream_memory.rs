@@ -94,7 +94,7 @@ fn write(address: u64, value: u64, bytes: u8, flags: c_uint) -> Result<Work> {
 }
 
 fn check(address: u64, bytes: u8) -> Result<()> {
-    if address % u64::from(bytes) != 0 {
+    if !address.is_multiple_of(u64::from(bytes)) {
         return Err(CUerror::INVALID_VALUE);
     }
     device_memory(address, bytes.into()).map(drop)

@@ -114,7 +114,7 @@ impl DeviceMemory for KernelMemory<'_> {
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, Fault> {
         let (pointer, room) = self.find(address, READ | WRITE)?;
-        if room < width as u64 || address % width as u64 != 0 {
+        if room < width as u64 || !address.is_multiple_of(width as u64) {
             return Err(Fault { address });
         }
         let (success, failure) = (Ordering::SeqCst, Ordering::SeqCst);
@@ -187,5 +187,5 @@ unsafe fn write(pointer: *mut u8, bytes: &[u8]) {
 }
 
 fn is_aligned(pointer: *mut u8, bytes: usize) -> bool {
-    pointer.addr() % bytes == 0
+    pointer.addr().is_multiple_of(bytes)
 }

@@ -33,7 +33,7 @@ impl AddressSpace {
     /// `cuMemAddressReserve`.
     pub fn reserve(&self, bytes: u64, alignment_bytes: u64, hint: u64) -> Result<u64> {
         let aligned = alignment_bytes == 0 || alignment_bytes.is_power_of_two();
-        if bytes == 0 || bytes % HOST_PAGE_BYTES != 0 || hint % HOST_PAGE_BYTES != 0 || !aligned {
+        if bytes == 0 || !bytes.is_multiple_of(HOST_PAGE_BYTES) || !hint.is_multiple_of(HOST_PAGE_BYTES) || !aligned {
             return Err(CUerror::INVALID_VALUE);
         }
         let page_bytes = self.granularity_bytes.iter().copied().max().unwrap_or(HOST_PAGE_BYTES);
@@ -41,7 +41,7 @@ impl AddressSpace {
         let taken_bytes = bytes.checked_next_multiple_of(unit_bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
         let mut state = self.state.lock();
         let hinted =
-            hint != 0 && hint % unit_bytes.max(alignment_bytes) == 0 && state.free.take_at(hint, taken_bytes);
+            hint != 0 && hint.is_multiple_of(unit_bytes.max(alignment_bytes)) && state.free.take_at(hint, taken_bytes);
         let base = if hinted {
             hint
         } else {
@@ -66,7 +66,7 @@ impl AddressSpace {
 
     /// `cuMemCreate` with properties already checked.
     pub fn create(&self, device: usize, bytes: u64, handle_types: u32, rdma_capable: bool) -> Result<u64> {
-        if bytes == 0 || bytes % self.granularity_bytes[device] != 0 {
+        if bytes == 0 || !bytes.is_multiple_of(self.granularity_bytes[device]) {
             return Err(CUerror::INVALID_VALUE);
         }
         self.arena.mapping_cost(device, Operation::Create, 1).map_err(arena_error)?;
@@ -101,7 +101,10 @@ impl AddressSpace {
     pub fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<()> {
         let physical = self.physical(handle)?;
         let unit_bytes = self.granularity_bytes[physical.device()];
-        if bytes == 0 || bytes % unit_bytes != 0 || address % unit_bytes != 0 || bytes > physical.bytes {
+        if bytes == 0
+            || !bytes.is_multiple_of(unit_bytes)
+            || !address.is_multiple_of(unit_bytes)
+            || bytes > physical.bytes {
             return Err(CUerror::INVALID_VALUE);
         }
         self.arena.mapping_cost(physical.device(), Operation::Map, 1).map_err(arena_error)?;

@@ -1,0 +1,295 @@
+//! What the tests of the built library share: finding it, a process and a machine of its own per test.
+//!
+//! A test runs its body in a child of itself, so that the driver starts fresh and may be killed; the machine
+//! lies in a directory that goes away with the test. Calls go through dlopen, as those of programs do.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::ffi::{CStr, c_char, c_void};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use turnus_bindings::types::*;
+
+/// Set in the child that runs a test's body.
+const CHILD: &str = "SIMULATED_DRIVER_TEST_CHILD";
+
+/// Calls a driver function by its name: `call!(cuInit(0))`. The result is a `CUresult`.
+#[macro_export]
+macro_rules! call {
+    ($name:ident($($argument:expr),* $(,)?)) => {{
+        let function: turnus_bindings::fns::$name = $crate::common::symbol(stringify!($name));
+        #[allow(unused_unsafe, reason = "the caller may be in an unsafe block")]
+        // SAFETY: the type is that of the header, and tests pass what it asks for.
+        unsafe { function($($argument),*) }
+    }};
+}
+
+/// Expects success.
+#[macro_export]
+macro_rules! ok {
+    ($name:ident($($argument:tt)*)) => {
+        assert_eq!($crate::call!($name($($argument)*)), Ok(()), stringify!($name))
+    };
+}
+
+/// Expects an error: `fails!(INVALID_VALUE, cuInit(1))`.
+#[macro_export]
+macro_rules! fails {
+    ($code:ident, $name:ident($($argument:tt)*)) => {
+        assert_eq!(
+            $crate::call!($name($($argument)*)),
+            Err(turnus_bindings::CUerror::$code),
+            stringify!($name($($argument)*))
+        )
+    };
+}
+
+/// Directory with `libcuda.so.1` and `libcuda.so`, built from this crate.
+pub fn library_directory() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        if let Some(given) = std::env::var_os("SIMULATED_DRIVER_TEST_LIBRARY") {
+            return given.into();
+        }
+        let package = "turnus-simulated-driver";
+        let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", package]).status();
+        assert!(built.expect("cargo runs").success(), "the library builds");
+        // A test program lies in <target>/<profile>/deps.
+        let own = std::env::current_exe().expect("own path");
+        let profile = own.ancestors().nth(2).expect("a test lies two levels deep");
+        let directory = profile.join("simulated");
+        std::fs::create_dir_all(&directory).expect("directory for the library");
+        // Several test programs do this at once: each puts a whole file in place.
+        let private = directory.join(format!("libcuda.{}", std::process::id()));
+        std::fs::copy(profile.join("libcuda.so"), &private).expect("copy of the library");
+        std::fs::rename(&private, directory.join("libcuda.so.1")).expect("library in place");
+        let _ = std::os::unix::fs::symlink("libcuda.so.1", directory.join("libcuda.so"));
+        directory
+    })
+}
+
+/// The address of a symbol of the library, as a function of type `T`.
+pub fn symbol<T: Copy>(name: &str) -> T {
+    let address = address(name).unwrap_or_else(|| panic!("{name} is not exported"));
+    assert_eq!(size_of::<T>(), size_of::<*mut c_void>());
+    // SAFETY: T is a function pointer by the size check and by the callers' types.
+    unsafe { std::mem::transmute_copy(&address) }
+}
+
+/// dlsym in the library.
+pub fn address(name: &str) -> Option<*mut c_void> {
+    static LIBRARY: OnceLock<libloading::Library> = OnceLock::new();
+    let library = LIBRARY.get_or_init(|| {
+        // SAFETY: the library's initialisers only set up Rust statics.
+        unsafe { libloading::Library::new(library_directory().join("libcuda.so.1")) }.expect("the library loads")
+    });
+    // SAFETY: only the address is taken.
+    let found = unsafe { library.get::<*mut c_void>(name.as_bytes()) }.ok()?;
+    // SAFETY: as above.
+    Some(unsafe { found.try_as_raw_ptr() }?)
+}
+
+/// A machine of the test's own; removed when dropped.
+pub struct Machine {
+    /// Its directory.
+    pub directory: PathBuf,
+}
+
+impl Machine {
+    /// A machine that is made from `devices.toml` with this text.
+    pub fn new(name: &str, devices: &str) -> Machine {
+        let directory = PathBuf::from(format!("/dev/shm/simulated-driver-test-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).expect("directory of the machine");
+        std::fs::write(directory.join("devices.toml"), devices).expect("devices.toml");
+        Machine { directory }
+    }
+
+    /// This test program again, to run `test` in a process on this machine.
+    pub fn command(&self, test: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("own path"));
+        command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+        command.env(CHILD, "1").env("SIMULATED_CUDA_DIR", &self.directory);
+        command.env("SIMULATED_DRIVER_TEST_LIBRARY", library_directory());
+        command
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// One fast device: no costs, 64 MiB, granularity 32 KiB.
+pub const FAST: &str = "scale = 64
+[[devices]]
+memory_bytes = 4294967296
+host_to_device_bytes_per_s = 0
+device_to_host_bytes_per_s = 0
+duplex_bytes_per_s = 0
+device_to_device_bytes_per_s = 0
+map_cost_us = 0
+unmap_cost_us = 0
+create_cost_us = 0
+context_bytes = 67108864
+context_cost_us = 0
+launch_cost_us = 0
+";
+
+/// True in the child that runs a test's body.
+pub fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// Runs `body` in a fresh process on a fast machine. `name` is the test's own name.
+pub fn isolated(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
+    if is_child() {
+        return body();
+    }
+    let machine = Machine::new(name, FAST);
+    let mut command = machine.command(name);
+    command.envs(environment.iter().copied());
+    let output = command.output().expect("the child runs");
+    assert!(
+        output.status.success(),
+        "{name} in its process: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Starts `test` in a process with its standard input and output on pipes.
+pub fn start(machine: &Machine, test: &str, role: &str) -> Child {
+    let mut command = machine.command(test);
+    command.env("SIMULATED_DRIVER_TEST_ROLE", role).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.spawn().expect("the child runs")
+}
+
+/// What `start` was given as role.
+pub fn role() -> String {
+    std::env::var("SIMULATED_DRIVER_TEST_ROLE").unwrap_or_default()
+}
+
+/// cuInit and a context on device 0, current.
+pub fn context() -> CUcontext {
+    ok!(cuInit(0));
+    let mut context = std::ptr::null_mut();
+    ok!(cuCtxCreate_v2(&mut context, 0, 0));
+    context
+}
+
+/// Loads a PTX text and finds a function in it.
+pub fn function(ptx: &CStr, name: &CStr) -> CUfunction {
+    let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
+    ok!(cuModuleLoadData(&mut module, ptx.as_ptr().cast()));
+    ok!(cuModuleGetFunction(&mut function, module, name.as_ptr()));
+    function
+}
+
+/// Allocates device memory.
+pub fn allocate(bytes: usize) -> CUdeviceptr {
+    let mut address = 0;
+    ok!(cuMemAlloc_v2(&mut address, bytes));
+    address
+}
+
+/// Launches a one-dimensional grid on a stream.
+pub fn launch(function: CUfunction, blocks: u32, threads: u32, stream: CUstream, arguments: &[&u64]) -> CUresult {
+    let mut pointers: Vec<*mut c_void> =
+        arguments.iter().map(|argument| std::ptr::from_ref(*argument).cast_mut().cast()).collect();
+    call!(cuLaunchKernel(
+        function,
+        blocks,
+        1,
+        1,
+        threads,
+        1,
+        1,
+        0,
+        stream,
+        pointers.as_mut_ptr(),
+        std::ptr::null_mut()
+    ))
+}
+
+/// Physical memory of device 0, with the handle types given.
+pub fn properties(handle_types: u32) -> CUmemAllocationProp {
+    // SAFETY: all-zero is a valid value.
+    let mut properties: CUmemAllocationProp = unsafe { std::mem::zeroed() };
+    properties.type_ = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.requestedHandleTypes = CUmemAllocationHandleType_enum(handle_types);
+    properties.location.type_ = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties
+}
+
+/// Access to device 0.
+pub fn access(flags: u32) -> CUmemAccessDesc {
+    // SAFETY: all-zero is a valid value.
+    let mut description: CUmemAccessDesc = unsafe { std::mem::zeroed() };
+    description.location.type_ = CU_MEM_LOCATION_TYPE_DEVICE;
+    description.flags = CUmemAccess_flags_enum(flags);
+    description
+}
+
+/// A name as the driver returns it.
+pub fn text(pointer: *const c_char) -> String {
+    // SAFETY: the driver returns C strings.
+    unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
+}
+
+/// c[i] = a[i] + b[i] for i < n; n is 64 bits wide.
+pub const VECTOR_ADD: &CStr = c".version 7.0
+.target sm_60
+.address_size 64
+.visible .entry vector_add(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 n)
+{
+    .reg .pred %p<2>; .reg .f32 %f<4>; .reg .b32 %r<5>; .reg .b64 %rd<12>;
+    ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.param.u64 %rd3, [c]; ld.param.u64 %rd4, [n];
+    mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;
+    mad.lo.s32 %r4, %r1, %r2, %r3;
+    cvt.u64.u32 %rd5, %r4;
+    setp.ge.u64 %p1, %rd5, %rd4;
+    @%p1 bra DONE;
+    shl.b64 %rd6, %rd5, 2;
+    add.s64 %rd7, %rd1, %rd6; add.s64 %rd8, %rd2, %rd6; add.s64 %rd9, %rd3, %rd6;
+    ld.global.f32 %f1, [%rd7]; ld.global.f32 %f2, [%rd8];
+    add.f32 %f3, %f1, %f2;
+    st.global.f32 [%rd9], %f3;
+DONE:
+    ret;
+}
+";
+
+/// Waits until the number at `flag` is not 0.
+pub const WAIT_FOR_FLAG: &CStr = c".version 7.0
+.target sm_60
+.address_size 64
+.visible .entry wait_for_flag(.param .u64 flag)
+{
+    .reg .pred %p<2>; .reg .b32 %r<2>; .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [flag];
+AGAIN:
+    ld.volatile.global.u32 %r1, [%rd1];
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 bra AGAIN;
+    ret;
+}
+";
+
+/// Stores 1 at an address.
+pub const STORE_ONE: &CStr = c".version 7.0
+.target sm_60
+.address_size 64
+.visible .entry store_one(.param .u64 place)
+{
+    .reg .b32 %r<2>; .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [place];
+    mov.u32 %r1, 1;
+    st.global.u32 [%rd1], %r1;
+    ret;
+}
+";
