@@ -173,6 +173,7 @@ macro_rules! hook {
         hook! { @ $name ($($argument: $type),*) real {
             if let Some(_guard) = boundary::Guard::enter()
                 && let Some(result) = boundary::protect_option(stringify!($name), || {
+                    #[allow(unused_unsafe, reason = "some handlers are safe")]
                     // SAFETY: as above.
                     unsafe { $handler($($argument),*) }
                 })

@@ -19,7 +19,8 @@ pub(crate) const NOTICE_VARIABLE: &str = "TURNUS_NOTICE";
 /// Where the user's own daemon has its directory (not ours, set by the login).
 pub(crate) const RUNTIME_DIRECTORY_VARIABLE: &str = "XDG_RUNTIME_DIR";
 
-/// All of them, for documentation and tests.
+/// All of them.
+#[cfg(test)]
 pub(crate) const VARIABLES: &[&str] = &[
     SOCKET_VARIABLE,
     TOKEN_VARIABLE,

@@ -88,9 +88,6 @@ impl Contexts {
                 self.note_fault(member, live.uuid, error);
             }
         }
-        if let Some(memory) = memory::get() {
-            memory.synchronised();
-        }
     }
 
     /// An error came back from the device. True if it sticks: then the daemon is told, once.

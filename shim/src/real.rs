@@ -49,18 +49,14 @@ macro_rules! own_calls {
 }
 
 own_calls! { ($)
-    cuCtxGetApiVersion
     cuCtxGetCurrent
     cuCtxGetDevice
     cuCtxGetFlags
     cuCtxPopCurrent_v2
     cuCtxPushCurrent_v2
-    cuCtxSetCurrent
     cuCtxSetFlags
     cuCtxSynchronize
-    cuDeviceGet
     cuDeviceGetAttribute
-    cuDeviceGetCount
     cuDeviceGetName
     cuDeviceGetUuid
     cuDeviceGetUuid_v2
@@ -68,33 +64,25 @@ own_calls! { ($)
     cuDeviceTotalMem_v2
     cuEventCreate
     cuEventDestroy_v2
-    cuEventQuery
     cuEventRecord
     cuEventSynchronize
     cuMemAddressFree
     cuMemAddressReserve
     cuMemCreate
     cuMemFreeHost
-    cuMemGetAddressRange_v2
     cuMemGetAllocationGranularity
     cuMemGetInfo_v2
     cuMemHostAlloc
-    cuMemHostRegister_v2
-    cuMemHostUnregister
     cuMemMap
     cuMemRelease
     cuMemSetAccess
     cuMemUnmap
     cuMemcpyDtoHAsync_v2
     cuMemcpyHtoDAsync_v2
-    cuMemsetD8Async
     cuPointerGetAttribute
-    cuPointerGetAttributes
     cuStreamCreate
     cuStreamDestroy_v2
-    cuStreamQuery
     cuStreamSynchronize
-    cuStreamWaitEvent
     cuThreadExchangeStreamCaptureMode
 }
 

@@ -46,8 +46,6 @@ pub(crate) struct Turn {
     requested: bool,
     /// Waiting threads that may pass although the gate is closed.
     permits: u32,
-    /// How many were admitted, ever: a drain starts over when this grows.
-    admissions: u64,
     /// Evictions under way: bytes leave, so nobody may pass.
     evictions: u32,
     /// Whether a daemon listens.
@@ -57,24 +55,12 @@ pub(crate) struct Turn {
 impl Turn {
     /// No turn, connected.
     pub(crate) fn new() -> Turn {
-        Turn {
-            phase: Phase::Away,
-            requested: false,
-            permits: 0,
-            admissions: 0,
-            evictions: 0,
-            connected: true,
-        }
+        Turn { phase: Phase::Away, requested: false, permits: 0, evictions: 0, connected: true }
     }
 
     /// Where the member stands.
     pub(crate) fn phase(&self) -> Phase {
         self.phase
-    }
-
-    /// How many threads were admitted, ever.
-    pub(crate) fn admissions(&self) -> u64 {
-        self.admissions
     }
 
     /// Whether a permit was given that nobody has used.
@@ -91,12 +77,11 @@ impl Turn {
     pub(crate) fn next_step(&mut self, current: u32, capture_open: bool) -> Step {
         match self.phase {
             Phase::Held { word, .. } if word == current => self.ready_step(word),
-            Phase::Held { .. } if capture_open => self.admit(),
+            Phase::Held { .. } | Phase::Draining { .. } if capture_open => Step::Admit,
             Phase::Held { .. } => Step::WaitForChange { ask: false },
-            Phase::Draining { .. } if capture_open => self.admit(),
             Phase::Draining { .. } | Phase::Drained { .. } if self.permits > 0 => {
                 self.permits -= 1;
-                self.admit()
+                Step::Admit
             }
             Phase::Draining { .. } => Step::WaitForChange { ask: false },
             Phase::Drained { epoch } | Phase::Released { epoch } if current == word::open(epoch.0) => {
@@ -231,11 +216,6 @@ impl Turn {
     fn ready_step(&self, word: u32) -> Step {
         if self.evictions > 0 { Step::WaitForChange { ask: false } } else { Step::TryReady { word } }
     }
-
-    fn admit(&mut self) -> Step {
-        self.admissions += 1;
-        Step::Admit
-    }
 }
 
 #[cfg(test)]
@@ -311,7 +291,6 @@ mod tests {
         turn.permit_one(FIRST);
         assert_eq!(turn.next_step(closed(FIRST), false), Step::Admit);
         assert_eq!(turn.next_step(closed(FIRST), false), Step::WaitForChange { ask: false });
-        assert_eq!(turn.admissions(), 1);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 use turnus_gate::page::GatePage;
-use turnus_gate::word;
+use turnus_gate::word::{self, READY_FOR_NONE};
 use turnus_protocol::{ClientMessage, Epoch};
 
 /// How often a drain or an idle holder is looked at; the worker's end of a pass is heard at once.
@@ -64,6 +64,7 @@ impl Pass {
         let says_so = ended.clone();
         member.worker.post(move |member| {
             member.contexts.synchronise(member);
+            tell_memory(member, submissions);
             says_so.store(1, Ordering::Release);
             member.tell_client();
         });
@@ -220,7 +221,7 @@ impl Watch {
         let nobody_inside = !member.marks.any_inside();
         match &self.pass {
             Some(pass) if pass.has_ended() => {
-                if nobody_inside && pass.submissions == submissions && finish(member, epoch) {
+                if nobody_inside && finish(member, epoch, pass.submissions) {
                     self.pass = None;
                     self.drain = None;
                     return NOTHING_TO_WATCH;
@@ -283,10 +284,24 @@ impl Watch {
     }
 }
 
-/// Says `Drained`, if nothing was let through since the caller looked.
-fn finish(member: &'static Member, epoch: Epoch) -> bool {
+/// All work that was submitted has finished, and while the turn's lock is held none can begin: then
+/// the memory may use again what was freed under running work.
+fn tell_memory(member: &Member, submissions: u64) {
+    let turn = member.turn();
+    let is_still = member.gate.ready_word() == READY_FOR_NONE
+        && !turn.has_permit()
+        && !member.captures.any_open()
+        && !member.marks.any_inside()
+        && member.marks.submissions() == submissions;
+    if let Some(memory) = memory::get().filter(|_| is_still) {
+        memory.synchronised();
+    }
+}
+
+/// Says `Drained`, if nothing was let through since the pass that ended was started.
+fn finish(member: &'static Member, epoch: Epoch, submissions: u64) -> bool {
     let mut turn = member.turn();
-    if member.marks.any_inside() || turn.has_permit() {
+    if member.marks.any_inside() || turn.has_permit() || member.marks.submissions() != submissions {
         return false;
     }
     turn.drained(epoch);

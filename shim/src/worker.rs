@@ -205,7 +205,7 @@ pub(crate) fn evict(member: &'static Member, device: DeviceUuid, order: RequestI
     let may_begin = member.turn().begin_eviction(member.word().load(Ordering::Acquire));
     let pinned_bytes = match memory::get() {
         Some(memory) if may_begin => evict_now(member, memory, device, bytes),
-        Some(memory) => resident_bytes(member, memory, device),
+        Some(memory) => memory.holdings(device).map_or(0, |held| held.resident_bytes),
         None => 0,
     };
     if may_begin {
@@ -219,13 +219,8 @@ pub(crate) fn evict(member: &'static Member, device: DeviceUuid, order: RequestI
 fn evict_now(member: &'static Member, memory: &Memory, device: DeviceUuid, bytes: u64) -> u64 {
     // The drain waited already; this catches what reached the driver past our hooks.
     member.contexts.synchronise(member);
+    memory.synchronised();
     let evicted = memory.evict(device, bytes);
     message::debug(|| format!("evicted {evicted:?} of {bytes} bytes"));
     evicted.pinned_bytes
-}
-
-fn resident_bytes(member: &Member, memory: &Memory, device: DeviceUuid) -> u64 {
-    memory.with_claims(member.connection.number(), |claims| {
-        claims.devices.iter().find(|claim| claim.device == device).map_or(0, |claim| claim.resident_bytes)
-    })
 }

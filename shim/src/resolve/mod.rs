@@ -87,7 +87,7 @@ pub(crate) unsafe fn real_dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void
 
 /// Called by the naked `dlsym`.
 pub(super) extern "C" fn decide(handle: *mut c_void, name: *const c_char, caller: usize) -> Answer {
-    decide_with(name, caller, |name| {
+    decide_with(handle, name, caller, |name| {
         // SAFETY: the handle is what the program gave; the real function checks it.
         unsafe { real_dlsym(handle, name) }
     })
@@ -100,7 +100,7 @@ pub(super) extern "C" fn decide_versioned(
     version: *const c_char,
     caller: usize,
 ) -> Answer {
-    decide_with(name, caller, |name| {
+    decide_with(handle, name, caller, |name| {
         // SAFETY: as in `real_dlsym`; the version is what the program gave.
         unsafe {
             let dlvsym = core::mem::transmute::<*mut c_void, Dlvsym>(REAL_DLVSYM.load(Ordering::Acquire));
@@ -109,7 +109,12 @@ pub(super) extern "C" fn decide_versioned(
     })
 }
 
-fn decide_with(name: *const c_char, caller: usize, ask: impl Fn(&CStr) -> *mut c_void) -> Answer {
+fn decide_with(
+    handle: *mut c_void,
+    name: *const c_char,
+    caller: usize,
+    ask: impl Fn(&CStr) -> *mut c_void,
+) -> Answer {
     if !find_real_functions() {
         return Answer { pointer: null_mut(), is_answer: 1 };
     }
@@ -123,16 +128,26 @@ fn decide_with(name: *const c_char, caller: usize, ask: impl Fn(&CStr) -> *mut c
     if !name.to_bytes().starts_with(b"cu") {
         return ASK_THE_REAL_ONE;
     }
-    crate::boundary::quietly(|| decide_driver_name(name, caller, ask)).unwrap_or(ASK_THE_REAL_ONE)
+    crate::boundary::quietly(|| decide_driver_name(handle, name, caller, ask)).unwrap_or(ASK_THE_REAL_ONE)
 }
 
-fn decide_driver_name(name: &CStr, caller: usize, ask: impl Fn(&CStr) -> *mut c_void) -> Answer {
+fn decide_driver_name(
+    handle: *mut c_void,
+    name: &CStr,
+    caller: usize,
+    ask: impl Fn(&CStr) -> *mut c_void,
+) -> Answer {
     let Some(entry) = hooks::by_name(name) else { return ASK_THE_REAL_ONE };
     let driver = driver::if_loaded();
     if driver.is_some_and(|driver| driver.contains(caller)) {
         return ASK_THE_REAL_ONE;
     }
-    let answer = ask(name);
+    let mut answer = ask(name);
+    if answer.is_null() && core::ptr::eq(handle, libc::RTLD_NEXT) {
+        // We asked for what comes after us; who asked may stand before us, and find us.
+        // SAFETY: a pseudo handle.
+        answer = unsafe { real_dlsym(libc::RTLD_DEFAULT, name) };
+    }
     let in_driver = driver.map_or(null_mut(), |driver| entry.real_pointer(driver));
     let is_ours = core::ptr::eq(answer, entry.hook);
     if is_ours && in_driver.is_null() {
@@ -140,7 +155,7 @@ fn decide_driver_name(name: &CStr, caller: usize, ask: impl Fn(&CStr) -> *mut c_
         // there is no driver). libc lacks it too, and says so in dlerror.
         return Answer { pointer: ask_libc(name), is_answer: 1 };
     }
-    if answer.is_null() || in_driver.is_null() || !(is_ours || core::ptr::eq(answer, in_driver)) {
+    if in_driver.is_null() || !(is_ours || core::ptr::eq(answer, in_driver)) {
         return ASK_THE_REAL_ONE;
     }
     Answer { pointer: entry.hook.cast_mut(), is_answer: 1 }
