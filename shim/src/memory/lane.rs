@@ -5,7 +5,8 @@
 //! Nothing here knows frames or credits; a [`Mover`] does. Read next: `evict.rs`, `restore.rs`.
 
 use super::driver::{Context, Driver, Lane};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::ptr::NonNull;
 use turnus_bindings::{CUerror, types::CUdevice};
 
@@ -29,9 +30,9 @@ impl Lanes {
         context: Context,
         frame_bytes: u64,
     ) -> Result<(), CUerror> {
-        if !self.lanes.contains_key(&ordinal) {
+        if let Entry::Vacant(entry) = self.lanes.entry(ordinal) {
             let slot_bytes = SLOT_BYTES_MAX.min(frame_bytes) as usize;
-            self.lanes.insert(ordinal, driver.open_lane(context, SLOTS, slot_bytes)?);
+            entry.insert(driver.open_lane(context, SLOTS, slot_bytes)?);
         }
         Ok(())
     }
