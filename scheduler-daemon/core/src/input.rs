@@ -84,7 +84,8 @@ pub enum Input {
 #[allow(missing_docs, reason = "the fields are explained in the line of their variant")]
 pub enum MemberMessage {
     /// The member uses this device from now on. Counts are claims, zero unless it resumes;
-    /// `epoch` is the turn it still holds from the daemon's former life. Sent again for a known
+    /// `epoch` is the turn it still holds from the daemon's former life: its gate is open, or work
+    /// that it has submitted may be unfinished (also in the middle of a drain or a restore). Sent again for a known
     /// device it counts as `Usage`.
     Device {
         device: DeviceKey,

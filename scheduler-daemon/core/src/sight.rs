@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// A report this much older than the newest is forgotten.
 const FRESH: Duration = Duration::from_secs(30);
+/// So many tenants' reports are compared; more would tell nothing new.
+const SIGHTS_MAX: usize = 64;
 /// Credits given or returned less than this ago are still being spent or freed.
 const MOTION: Duration = Duration::from_millis(50);
 
@@ -55,7 +57,9 @@ impl Core {
         }
         let at = self.now;
         let usable_bytes = free_bytes.saturating_add(device.sums.resident_bytes).min(total_bytes);
-        device.sights.insert(tenant, Sight { at, usable_bytes });
+        if device.sights.len() < SIGHTS_MAX || device.sights.contains_key(&tenant) {
+            device.sights.insert(tenant, Sight { at, usable_bytes });
+        }
         if let Some(share) = self.tenants.get_mut(&tenant).and_then(|tenant| tenant.shares.get_mut(&key)) {
             let lower = |own: &Sight| usable_bytes < own.usable_bytes || at.saturating_sub(own.at) > FRESH;
             if share.own_sight.as_ref().is_none_or(lower) {

@@ -338,7 +338,7 @@ impl Program {
     }
 
     /// The daemon is lost: credits that are not frames are dropped, questions are open again.
-    pub fn daemon_lost(&mut self) {
+    pub fn daemon_lost(&mut self, now: Duration) {
         for memory in self.memory.values_mut() {
             (memory.unspent, memory.asked, memory.evict) = (0, 0, None);
         }
@@ -346,8 +346,8 @@ impl Program {
         self.leasing.clear();
         self.open_questions = 0;
         self.others = 0;
-        if self.phase != Phase::Running {
-            self.phase = Phase::None;
-        }
+        // Unfinished work holds the turn, also in a drain or a restore; so does an open gate.
+        let holds = self.phase == Phase::Running || self.work_until > now || self.stalled;
+        self.phase = if holds { Phase::Running } else { Phase::None };
     }
 }
