@@ -45,8 +45,11 @@ fn the_library_leaves_no_name_of_its_own_in_the_program() {
     let library = library_directory().join("libcuda.so.1");
     let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output();
     let text = String::from_utf8(output.expect("nm runs").stdout).expect("text");
-    let foreign: Vec<&str> =
-        text.lines().filter_map(|line| line.split_whitespace().nth(2)).filter(|name| !name.starts_with("cu")).collect();
+    let foreign: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2))
+        .filter(|name| !name.starts_with("cu"))
+        .collect();
     assert!(foreign.is_empty(), "exported besides the driver's names: {foreign:?}");
 }
 
@@ -109,21 +112,25 @@ fn the_newest_driver_knows_newer_names_from_their_version_on() {
 
 #[test]
 fn odd_questions_are_answered_as_driver_550_does() {
-    isolated("odd_questions_are_answered_as_driver_550_does", &[("SIMULATED_CUDA_DRIVER_VERSION", "12040")], || {
-        let at = |symbol: &str| address(symbol).expect("an exported symbol") as usize;
-        assert_eq!(ask("", 12040, 0), (Ok(()), 0, 1));
-        assert_eq!(ask("cuMemAlloc_v2", 12040, 0), (Ok(()), 0, 1), "only base names are searched");
-        assert_eq!(ask("cuInit", 0, 0), (Ok(()), 0, 2));
-        assert_eq!(ask("cuInit", -1, 0).1, at("cuInit"));
-        assert_eq!(ask("cuMemAlloc", 99999, 0).1, at("cuMemAlloc_v2"), "newer than the driver");
-        assert_eq!(ask("cuLaunchKernel", 12040, 3).1, at("cuLaunchKernel_ptsz"));
-        assert_eq!(ask("cuInit", 12040, 4), (Err(turnus_bindings::CUerror::INVALID_VALUE), 1, 77));
-        // The first version has no status: what is not found is an error and leaves the pointer alone.
-        let mut found: *mut c_void = std::ptr::without_provenance_mut(1);
-        fails!(NOT_FOUND, cuGetProcAddress(c"cuNope".as_ptr(), &mut found, 12040, 0));
-        fails!(NOT_FOUND, cuGetProcAddress(c"cuInit".as_ptr(), &mut found, 1000, 0));
-        assert_eq!(found as usize, 1);
-    });
+    isolated(
+        "odd_questions_are_answered_as_driver_550_does",
+        &[("SIMULATED_CUDA_DRIVER_VERSION", "12040")],
+        || {
+            let at = |symbol: &str| address(symbol).expect("an exported symbol") as usize;
+            assert_eq!(ask("", 12040, 0), (Ok(()), 0, 1));
+            assert_eq!(ask("cuMemAlloc_v2", 12040, 0), (Ok(()), 0, 1), "only base names are searched");
+            assert_eq!(ask("cuInit", 0, 0), (Ok(()), 0, 2));
+            assert_eq!(ask("cuInit", -1, 0).1, at("cuInit"));
+            assert_eq!(ask("cuMemAlloc", 99999, 0).1, at("cuMemAlloc_v2"), "newer than the driver");
+            assert_eq!(ask("cuLaunchKernel", 12040, 3).1, at("cuLaunchKernel_ptsz"));
+            assert_eq!(ask("cuInit", 12040, 4), (Err(turnus_bindings::CUerror::INVALID_VALUE), 1, 77));
+            // The first version has no status: what is not found is an error and leaves the pointer alone.
+            let mut found: *mut c_void = std::ptr::without_provenance_mut(1);
+            fails!(NOT_FOUND, cuGetProcAddress(c"cuNope".as_ptr(), &mut found, 12040, 0));
+            fails!(NOT_FOUND, cuGetProcAddress(c"cuInit".as_ptr(), &mut found, 1000, 0));
+            assert_eq!(found as usize, 1);
+        },
+    );
 }
 
 #[test]

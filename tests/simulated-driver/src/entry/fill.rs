@@ -66,7 +66,8 @@ pub fn work(
     let pitch_bytes = pitch_bytes as u64;
     let pitched = height > 1;
     if !destination.is_multiple_of(element)
-        || pitched && (!pitch_bytes.is_multiple_of(element) || pitch_bytes < row_bytes) {
+        || pitched && (!pitch_bytes.is_multiple_of(element) || pitch_bytes < row_bytes)
+    {
         return Err(CUerror::INVALID_VALUE);
     }
     let bytes = (height as u64 - 1).checked_mul(pitch_bytes).ok_or(CUerror::INVALID_VALUE)? + row_bytes;

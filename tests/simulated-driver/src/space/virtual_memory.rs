@@ -33,15 +33,20 @@ impl AddressSpace {
     /// `cuMemAddressReserve`.
     pub fn reserve(&self, bytes: u64, alignment_bytes: u64, hint: u64) -> Result<u64> {
         let aligned = alignment_bytes == 0 || alignment_bytes.is_power_of_two();
-        if bytes == 0 || !bytes.is_multiple_of(HOST_PAGE_BYTES) || !hint.is_multiple_of(HOST_PAGE_BYTES) || !aligned {
+        if bytes == 0
+            || !bytes.is_multiple_of(HOST_PAGE_BYTES)
+            || !hint.is_multiple_of(HOST_PAGE_BYTES)
+            || !aligned
+        {
             return Err(CUerror::INVALID_VALUE);
         }
         let page_bytes = self.granularity_bytes.iter().copied().max().unwrap_or(HOST_PAGE_BYTES);
         let unit_bytes = page_bytes.next_power_of_two();
         let taken_bytes = bytes.checked_next_multiple_of(unit_bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
         let mut state = self.state.lock();
-        let hinted =
-            hint != 0 && hint.is_multiple_of(unit_bytes.max(alignment_bytes)) && state.free.take_at(hint, taken_bytes);
+        let hinted = hint != 0
+            && hint.is_multiple_of(unit_bytes.max(alignment_bytes))
+            && state.free.take_at(hint, taken_bytes);
         let base = if hinted {
             hint
         } else {
@@ -104,7 +109,8 @@ impl AddressSpace {
         if bytes == 0
             || !bytes.is_multiple_of(unit_bytes)
             || !address.is_multiple_of(unit_bytes)
-            || bytes > physical.bytes {
+            || bytes > physical.bytes
+        {
             return Err(CUerror::INVALID_VALUE);
         }
         self.arena.mapping_cost(physical.device(), Operation::Map, 1).map_err(arena_error)?;

@@ -83,7 +83,8 @@ pub fn address(name: &str) -> Option<*mut c_void> {
     static LIBRARY: OnceLock<libloading::Library> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| {
         // SAFETY: the library's initialisers only set up Rust statics.
-        unsafe { libloading::Library::new(library_directory().join("libcuda.so.1")) }.expect("the library loads")
+        unsafe { libloading::Library::new(library_directory().join("libcuda.so.1")) }
+            .expect("the library loads")
     });
     // SAFETY: only the address is taken.
     let found = unsafe { library.get::<*mut c_void>(name.as_bytes()) }.ok()?;
@@ -100,7 +101,8 @@ pub struct Machine {
 impl Machine {
     /// A machine that is made from `devices.toml` with this text.
     pub fn new(name: &str, devices: &str) -> Machine {
-        let directory = PathBuf::from(format!("/dev/shm/simulated-driver-test-{name}-{}", std::process::id()));
+        let directory =
+            PathBuf::from(format!("/dev/shm/simulated-driver-test-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).expect("directory of the machine");
         std::fs::write(directory.join("devices.toml"), devices).expect("devices.toml");
@@ -198,7 +200,13 @@ pub fn allocate(bytes: usize) -> CUdeviceptr {
 }
 
 /// Launches a one-dimensional grid on a stream.
-pub fn launch(function: CUfunction, blocks: u32, threads: u32, stream: CUstream, arguments: &[&u64]) -> CUresult {
+pub fn launch(
+    function: CUfunction,
+    blocks: u32,
+    threads: u32,
+    stream: CUstream,
+    arguments: &[&u64],
+) -> CUresult {
     let mut pointers: Vec<*mut c_void> =
         arguments.iter().map(|argument| std::ptr::from_ref(*argument).cast_mut().cast()).collect();
     call!(cuLaunchKernel(
