@@ -111,7 +111,7 @@ impl Connection {
     /// Takes over a socket on which the daemon has said welcome.
     pub(crate) fn new(socket: Socket) -> Connection {
         let raw = AtomicI32::new(socket.0.as_raw_fd());
-        Connection { socket: Mutex::new(Some(socket.0)), raw, number: AtomicU64::new(1) }
+        Connection { socket: Mutex::new(Some(socket.0)), raw, number: AtomicU64::new(0) }
     }
 
     /// Which connection this is; grows with each.
