@@ -5,6 +5,8 @@
 //! did. `TURNUS_SEED=123` repeats one life; a failure prints its seed and the last 50 events.
 
 mod liar;
+mod life;
+mod oracle;
 mod program;
 mod random;
 mod world;
