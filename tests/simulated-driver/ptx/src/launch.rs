@@ -106,7 +106,7 @@ impl Launch {
             residency,
             resident: Vec::new(),
             next_block: 0,
-            block_count: grid.iter().map(|extent| u64::from(*extent)).product(),
+            block_count: grid.iter().fold(1, |count: u64, extent| count.saturating_mul(u64::from(*extent))),
             turn: (0, 0),
             quantum_left: QUANTUM,
             executed: 0,

@@ -16,7 +16,7 @@
 //!   `.approx` functions are computed in double and rounded once.
 //! - All accesses happen in program order; fences reach the host through [`DeviceMemory::fence`].
 //!
-//! Outside the subset, and named when met: half-precision arithmetic (conversions exist), tensor cores, textures,
+//! Outside the subset, and named when met, for instance: half-precision arithmetic (conversions exist), tensor cores, textures,
 //! asynchronous copies, clusters, calls through pointers, recursion, printf.
 //! Read next: `module.rs`, `launch.rs`, `memory.rs`.
 

@@ -159,6 +159,43 @@ impl Window<'_> {
         let end = start.checked_add(length).ok_or(Fault { address })?;
         self.bytes.get_mut(start..end).ok_or(Fault { address })
     }
+
+    #[inline(always)]
+    fn load_each<const N: usize>(
+        &self,
+        addresses: &Lanes,
+        mask: u32,
+        values: &mut Lanes,
+        number: impl Fn([u8; N]) -> u64,
+    ) -> Result<(), Fault> {
+        for lane in 0..LANE_COUNT {
+            if mask >> lane & 1 == 1 {
+                let address = addresses[lane];
+                let part = self.bytes.get(address as usize..).and_then(|rest| rest.first_chunk::<N>());
+                values[lane] = number(*part.ok_or(Fault { address })?);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn store_each<const N: usize>(
+        &mut self,
+        addresses: &Lanes,
+        mask: u32,
+        values: &Lanes,
+        number: impl Fn(u64) -> [u8; N],
+    ) -> Result<(), Fault> {
+        for lane in 0..LANE_COUNT {
+            if mask >> lane & 1 == 1 {
+                let address = addresses[lane];
+                let part =
+                    self.bytes.get_mut(address as usize..).and_then(|rest| rest.first_chunk_mut::<N>());
+                *part.ok_or(Fault { address })? = number(values[lane]);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl DeviceMemory for Window<'_> {
@@ -184,6 +221,37 @@ impl DeviceMemory for Window<'_> {
         let old = u64::from_le_bytes(bytes);
         part.copy_from_slice(&update(old).to_le_bytes()[..width]);
         Ok(old)
+    }
+
+    // Shared memory is read in patterns, so each lane is made cheap instead of looking for runs.
+    fn load_lanes(
+        &mut self,
+        addresses: &Lanes,
+        mask: u32,
+        width: usize,
+        values: &mut Lanes,
+    ) -> Result<(), Fault> {
+        match width {
+            1 => self.load_each(addresses, mask, values, |bytes: [u8; 1]| u64::from(bytes[0])),
+            2 => self.load_each(addresses, mask, values, |bytes| u64::from(u16::from_le_bytes(bytes))),
+            4 => self.load_each(addresses, mask, values, |bytes| u64::from(u32::from_le_bytes(bytes))),
+            _ => self.load_each(addresses, mask, values, u64::from_le_bytes),
+        }
+    }
+
+    fn store_lanes(
+        &mut self,
+        addresses: &Lanes,
+        mask: u32,
+        width: usize,
+        values: &Lanes,
+    ) -> Result<(), Fault> {
+        match width {
+            1 => self.store_each(addresses, mask, values, |value| [value as u8]),
+            2 => self.store_each(addresses, mask, values, |value| (value as u16).to_le_bytes()),
+            4 => self.store_each(addresses, mask, values, |value| (value as u32).to_le_bytes()),
+            _ => self.store_each(addresses, mask, values, u64::to_le_bytes),
+        }
     }
 }
 

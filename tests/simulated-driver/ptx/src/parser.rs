@@ -141,7 +141,21 @@ impl<'a> Parser<'a> {
             return if self.accept_mark(b';') { Ok(()) } else { Err(self.expected("a directive")) };
         };
         match word {
-            "version" | "target" | "file" | "loc" => self.skip_line(),
+            "version" => {
+                self.advance();
+                let TokenKind::Decimal(_) = self.peek() else {
+                    return Err(self.expected("a version number"));
+                };
+                self.advance();
+            }
+            "target" => {
+                self.advance();
+                self.expect_word("a target")?;
+                while self.accept_mark(b',') {
+                    self.expect_word("a target option")?;
+                }
+            }
+            "file" | "loc" => self.skip_line(),
             "address_size" => {
                 self.advance();
                 if self.expect_integer()? != 64 {

@@ -239,3 +239,90 @@ impl Format {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn single() -> impl Strategy<Value = u32> {
+        prop_oneof![any::<u32>(), 0u32..64, 0x3f7f_fff0u32..0x3f80_0010, 0x7f7f_fff0u32..0x7f80_0002]
+    }
+
+    fn double() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            any::<u64>(),
+            0u64..64,
+            any::<i16>().prop_map(|near| 1f64.to_bits().wrapping_add(near as u64))
+        ]
+    }
+
+    fn same_single(soft: u64, hard: f32) -> bool {
+        f32::from_bits(soft as u32).is_nan() == hard.is_nan()
+            && (hard.is_nan() || soft == u64::from(hard.to_bits()))
+    }
+
+    fn same_double(soft: u64, hard: f64) -> bool {
+        f64::from_bits(soft).is_nan() == hard.is_nan() && (hard.is_nan() || soft == hard.to_bits())
+    }
+
+    /// A directed result lies on its side of the nearest one, at most one step away.
+    fn encloses(format: Format, run: impl Fn(Rounding) -> u64) -> bool {
+        let value = |bits: u64| match format.parts(bits) {
+            Parts::NotANumber => f64::NAN,
+            _ if format.fraction_bits == 23 => f64::from(f32::from_bits(bits as u32)),
+            _ => f64::from_bits(bits),
+        };
+        let [near, down, up, zero] =
+            [Rounding::NearestEven, Rounding::Down, Rounding::Up, Rounding::Zero].map(|r| value(run(r)));
+        let next = |value: f64| {
+            if format.fraction_bits == 23 { f64::from((value as f32).next_up()) } else { value.next_up() }
+        };
+        near.is_nan() && down.is_nan() && up.is_nan() && zero.is_nan()
+            || (near == down || near == up)
+                && (down == up || next(down) == up)
+                && zero.abs() == down.abs().min(up.abs())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        #[test]
+        fn singles_agree_with_the_processor(a in single(), b in single(), c in single()) {
+            let near = Rounding::NearestEven;
+            let format = Format::SINGLE;
+            let [x, y, z] = [a, b, c].map(f32::from_bits);
+            let [a, b, c] = [a, b, c].map(u64::from);
+            prop_assert!(same_single(format.add(a, b, near), x + y));
+            prop_assert!(same_single(format.mul(a, b, near), x * y));
+            prop_assert!(same_single(format.div(a, b, near), x / y));
+            prop_assert!(same_single(format.sqrt(a, near), x.sqrt()));
+            prop_assert!(same_single(format.fma(a, b, c, near), x.mul_add(y, z)));
+        }
+
+        #[test]
+        fn doubles_agree_with_the_processor(a in double(), b in double(), c in double()) {
+            let near = Rounding::NearestEven;
+            let format = Format::DOUBLE;
+            let [x, y, z] = [a, b, c].map(f64::from_bits);
+            prop_assert!(same_double(format.add(a, b, near), x + y));
+            prop_assert!(same_double(format.mul(a, b, near), x * y));
+            prop_assert!(same_double(format.div(a, b, near), x / y));
+            prop_assert!(same_double(format.sqrt(a, near), x.sqrt()));
+            prop_assert!(same_double(format.fma(a, b, c, near), x.mul_add(y, z)));
+        }
+
+        #[test]
+        fn directed_roundings_are_neighbours(a in double(), b in double(), c in double()) {
+            for format in [Format::SINGLE, Format::DOUBLE] {
+                let [a, b, c] = [a, b, c].map(|bits| if format.fraction_bits == 23 { bits & 0xffff_ffff } else { bits });
+                prop_assert!(encloses(format, |r| format.add(a, b, r)));
+                prop_assert!(encloses(format, |r| format.mul(a, b, r)));
+                prop_assert!(encloses(format, |r| format.div(a, b, r)));
+                prop_assert!(encloses(format, |r| format.fma(a, b, c, r)));
+                prop_assert!(encloses(format, |r| format.sqrt(a, r)));
+            }
+        }
+    }
+}

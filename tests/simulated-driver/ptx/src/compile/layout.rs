@@ -115,7 +115,7 @@ fn fill_value(
     offset: u64,
 ) -> Result<(), Error> {
     let width = variable.element.bytes();
-    if offset + width > found.size {
+    if offset.checked_add(width).is_none_or(|end| end > found.size) {
         return Err(Error::syntax(variable.line, "initial values beyond the variable"));
     }
     let bits = match value {

@@ -2,6 +2,7 @@
 //!
 //! The arithmetic here serves `redux` too. Read next: `collective.rs`.
 
+use super::float::canonical_single;
 use super::memory::{access, addresses};
 use super::registers::Registers;
 use super::{Failure, Machine};
@@ -54,10 +55,7 @@ pub(super) fn apply(op: AtomicOp, element: ScalarType, old: u64, b: u64, c: u64)
     };
     match op {
         AtomicOp::Add => match element {
-            ScalarType::F32 => {
-                let sum = f32::from_bits(old as u32) + f32::from_bits(b as u32);
-                u64::from(if sum.is_nan() { 0x7fff_ffff } else { sum.to_bits() })
-            }
+            ScalarType::F32 => canonical_single(f32::from_bits(old as u32) + f32::from_bits(b as u32)),
             ScalarType::F64 => (f64::from_bits(old) + f64::from_bits(b)).to_bits(),
             _ => old.wrapping_add(b) & width_mask(bits),
         },

@@ -3,7 +3,7 @@
 //! The frequent conversions have loops of their own; every other one goes value by value through `convert_one`.
 //! Read next: `compare.rs`.
 
-use super::float::flush_single;
+use super::float::{canonical_single, flush_single};
 use super::registers::{Registers, map1};
 use crate::program::{Conversion, Slot};
 use crate::soft::{Format, Parts};
@@ -38,10 +38,7 @@ fn compute(conversion: &Conversion, x: &Lanes) -> Lanes {
         (ScalarType::S32, ScalarType::F64) => map1(x, |value: i32| f64::from(value)),
         (ScalarType::U32, ScalarType::F64) => map1(x, |value: u32| f64::from(value)),
         (ScalarType::F32, ScalarType::F64) => map1(x, |value: f32| f64::from(value)),
-        (ScalarType::F64, ScalarType::F32) if nearest => map1(x, |value: f64| {
-            let value = value as f32;
-            if value.is_nan() { f32::from_bits(0x7fff_ffff) } else { value }
-        }),
+        (ScalarType::F64, ScalarType::F32) if nearest => map1(x, |value: f64| canonical_single(value as f32)),
         (ScalarType::F32, ScalarType::S32) => match rounding {
             Rounding::Zero => map1(x, |value: f32| value as i32),
             _ => map1(x, |value: f32| integral(f64::from(value), rounding) as i32),

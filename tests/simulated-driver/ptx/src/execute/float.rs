@@ -20,8 +20,8 @@ pub(crate) trait Real: Lane + PartialOrd {
     fn fma(self, other: Self, addend: Self) -> Self;
     fn sqrt(self) -> Self;
     fn is_not_a_number(self) -> bool;
-    /// Itself, or the canonical not-a-number.
-    fn canonical(self) -> Self;
+    /// Its bits, or those of the canonical not-a-number.
+    fn canonical(self) -> u64;
     fn widen(self) -> f64;
     fn narrow(value: f64) -> Self;
     fn sign() -> u64;
@@ -70,8 +70,8 @@ impl Real for f32 {
         self.is_nan()
     }
     #[inline(always)]
-    fn canonical(self) -> Self {
-        if self.is_nan() { f32::from_bits(0x7fff_ffff) } else { self }
+    fn canonical(self) -> u64 {
+        canonical_single(self)
     }
     #[inline(always)]
     fn widen(self) -> f64 {
@@ -119,8 +119,8 @@ impl Real for f64 {
         self.is_nan()
     }
     #[inline(always)]
-    fn canonical(self) -> Self {
-        self
+    fn canonical(self) -> u64 {
+        self.to_bits()
     }
     #[inline(always)]
     fn widen(self) -> f64 {
@@ -134,6 +134,14 @@ impl Real for f64 {
     fn sign() -> u64 {
         1 << 63
     }
+}
+
+/// The bits of a single, with the canonical not-a-number for any other. Compares bits: the compiler may take
+/// any not-a-number for any other as long as they are floats.
+#[inline(always)]
+pub(crate) fn canonical_single(value: f32) -> u64 {
+    let bits = value.to_bits();
+    u64::from(if bits & 0x7fff_ffff > 0x7f80_0000 { 0x7fff_ffff } else { bits })
 }
 
 /// A single with subnormals replaced by a zero of their sign.
@@ -215,24 +223,24 @@ fn compute_soft<T: Real>(op: FloatOp, rounding: Rounding, x: &Lanes, y: &Lanes, 
 
 /// The smaller operand; the number where one is none, unless `nan`. Negative zero is below zero.
 #[inline(always)]
-fn smaller<T: Real>(a: T, b: T, nan: bool) -> T {
+fn smaller<T: Real>(a: T, b: T, nan: bool) -> u64 {
     match (a.is_not_a_number(), b.is_not_a_number()) {
         (true, _) => if nan { a } else { b }.canonical(),
         (_, true) => if nan { b } else { a }.canonical(),
-        _ if a < b => a,
-        _ if b < a => b,
-        _ => T::from_lane(a.to_lane() | b.to_lane()),
+        _ if a < b => a.to_lane(),
+        _ if b < a => b.to_lane(),
+        _ => a.to_lane() | b.to_lane(),
     }
 }
 
 #[inline(always)]
-fn larger<T: Real>(a: T, b: T, nan: bool) -> T {
+fn larger<T: Real>(a: T, b: T, nan: bool) -> u64 {
     match (a.is_not_a_number(), b.is_not_a_number()) {
         (true, _) => if nan { a } else { b }.canonical(),
         (_, true) => if nan { b } else { a }.canonical(),
-        _ if a > b => a,
-        _ if b > a => b,
-        _ => T::from_lane(a.to_lane() & b.to_lane()),
+        _ if a > b => a.to_lane(),
+        _ if b > a => b.to_lane(),
+        _ => a.to_lane() & b.to_lane(),
     }
 }
 

@@ -121,13 +121,18 @@ pub(super) fn load(
 ) -> Result<(), Failure> {
     let addresses = addresses(registers, place, mask)?;
     let (width, count) = (usize::from(place.width), usize::from(place.count));
+    if count == 1 {
+        let mut values = [0; LANE_COUNT];
+        access(machine, local, place, &addresses, mask, &mut |memory, addresses, mask| {
+            memory.load_lanes(addresses, mask, width, &mut values)
+        })?;
+        extend_lanes(&mut values, extend);
+        registers.set(d[0], mask, &values);
+        return Ok(());
+    }
     let mut values = [[0; LANE_COUNT]; 4];
     access(machine, local, place, &addresses, mask, &mut |memory, addresses, mask| {
-        if count == 1 {
-            memory.load_lanes(addresses, mask, width, &mut values[0])
-        } else {
-            load_vectors(memory, addresses, mask, width, &mut values[..count])
-        }
+        load_vectors(memory, addresses, mask, width, &mut values[..count])
     })?;
     for (slot, lanes) in d.iter().zip(&mut values).take(count) {
         extend_lanes(lanes, extend);

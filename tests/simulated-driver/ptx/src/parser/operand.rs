@@ -1,4 +1,6 @@
 //! Operands: registers, literals, addresses, vectors, pairs, lists (PTX ISA section 6).
+//!
+//! Says only how they are written; `compile/slots.rs` says what they stand for.
 
 use super::Parser;
 use crate::error::Error;

@@ -124,6 +124,9 @@ pub fn run(source: &str, grid: u32, block: u32, parameters: &Parameters, memory:
     finish(&mut launch, memory, u64::MAX).unwrap_or_else(|trap| panic!("{trap}\n{source}"));
 }
 
+/// Line at which the body of `kernel` begins.
+pub const BODY_LINE: u32 = 16;
+
 /// A module with one kernel `k` that takes one pointer; the body finds it in `%rd0`, the thread's number in
 /// `%r0` and the address of the thread's 64 bytes in `%rd1`.
 pub fn kernel(body: &str) -> String {
@@ -134,4 +137,44 @@ pub fn kernel(body: &str) -> String {
          ld.param.u64 %rd0, [p];\nmov.u32 %r0, %tid.x;\nmul.wide.u32 %rd1, %r0, 64;\nadd.s64 %rd1, %rd0, %rd1;\n\
          {body}\nret;\n}}\n"
     )
+}
+
+/// Operands of one instruction, different for each lane.
+pub type Operands = [[u64; 4]; 32];
+
+/// Runs `instruction` once, on 32 lanes. It finds operands of `bits` in `%a0` to `%a3`, the same numbers cut to 32
+/// bits in `%c0` to `%c3`, and leaves its result, of `out_bits`, in `%d`.
+pub fn evaluate(instruction: &str, bits: u32, out_bits: u32, operands: &Operands) -> Vec<u64> {
+    let mut body = format!(".reg .b{bits} %a<4>;\n.reg .b32 %c<4>;\n.reg .b{out_bits} %d;\n");
+    for k in 0..4 {
+        body +=
+            &format!("ld.global.b{bits} %a{k}, [%rd1+{}];\nld.global.b32 %c{k}, [%rd1+{}];\n", 8 * k, 8 * k);
+    }
+    body += &format!("{instruction}\nst.global.b{out_bits} [%rd1+56], %d;\n");
+    let mut memory = Flat::new(64 * 32);
+    for (lane, numbers) in operands.iter().enumerate() {
+        for (k, number) in numbers.iter().enumerate() {
+            let place = lane * 64 + k * 8;
+            memory.bytes[place..place + 8].copy_from_slice(&number.to_le_bytes());
+        }
+    }
+    run(&kernel(&body), 1, 32, &Parameters::default().pointer(0), &mut memory);
+    (0..32).map(|lane| memory.u64s(lane * 64 + 56, 1)[0]).collect()
+}
+
+/// Checks `instruction` against `model` in every lane.
+pub fn check(
+    instruction: &str,
+    bits: u32,
+    out_bits: u32,
+    operands: &Operands,
+    model: impl Fn(u64, u64, u64, u64) -> u64,
+) {
+    let mask = if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
+    let found = evaluate(instruction, bits, out_bits, operands);
+    for (found, numbers) in found.iter().zip(operands) {
+        let [a, b, c, d] = numbers.map(|number| number & mask);
+        let expected = model(a, b, c, d);
+        assert_eq!(*found, expected, "{instruction} of {a:#x}, {b:#x}, {c:#x}, {d:#x} is {found:#x}");
+    }
 }
