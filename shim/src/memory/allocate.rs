@@ -169,7 +169,13 @@ impl Memory {
         if result.is_ok() {
             self.state().promote_freed(&*self.scheduler, allocation.ordinal, last);
         }
+        let ordinal = allocation.ordinal;
         self.finish_free(&[allocation], result.is_ok());
+        if result.is_ok() {
+            // What fails here is tried again by the worker.
+            let _ = self.shrink_cache(ordinal);
+            self.give_back_addresses();
+        }
         Some(result)
     }
 

@@ -2,8 +2,9 @@
 //!
 //! Only after a drain: nothing runs, nothing passes the gate. Cached frames of freed blocks go
 //! first, then frames whose bytes are not on the device anyway, then the others from the highest
-//! address down. A frame is unmapped only when its last byte has arrived in host memory, and its
-//! credit goes back at once, so that who waits for it need not wait for the rest.
+//! address down. A frame is unmapped only when its last byte has arrived in host memory and no copy
+//! is under way; so a few are saved, then given up together, and their credits go back at once, so
+//! that who waits for them need not wait for the rest.
 
 use super::Memory;
 use super::frames::{Content, Rung};
@@ -33,7 +34,10 @@ impl Memory {
         let Some(ordinal) = found else {
             return Evicted { returned_bytes: 0, pinned_bytes: 0, error: None };
         };
-        self.state().promote_freed(&*self.scheduler, ordinal, u64::MAX);
+        let mut state = self.state();
+        state.is_quiet = true;
+        state.promote_freed(&*self.scheduler, ordinal, u64::MAX);
+        drop(state);
         let mut evicting = Evicting::new(self, ordinal, bytes);
         evicting.evict_cached();
         evicting.evict_live(&mut lanes);
@@ -51,6 +55,9 @@ impl Memory {
     }
 }
 
+/// Whole frames that are saved before they are given up together: the copies pause for it.
+const BATCH_FRAMES: u64 = 4;
+
 struct Evicting<'a> {
     memory: &'a Memory,
     ordinal: CUdevice,
@@ -63,6 +70,10 @@ struct Evicting<'a> {
     cursor: u64,
     /// Where the bytes of tasks under way go, in the order in which they were begun.
     spans: Vec<(Place, Span)>,
+    /// Frames that are saved and not yet given up, and their bytes.
+    saved: Vec<Place>,
+    saved_bytes: u64,
+    batch_bytes: u64,
     error: Option<CUerror>,
 }
 
@@ -77,6 +88,9 @@ impl<'a> Evicting<'a> {
             copied_bytes: 0,
             cursor: u64::MAX,
             spans: Vec::new(),
+            saved: Vec::new(),
+            saved_bytes: 0,
+            batch_bytes: 0,
             error: None,
         }
     }
@@ -98,13 +112,24 @@ impl<'a> Evicting<'a> {
         if self.planned_bytes >= self.wanted_bytes {
             return;
         }
+        let frame_bytes = self.memory.state().device(self.ordinal).map_or(0, |device| device.frame_bytes);
+        self.batch_bytes = frame_bytes * BATCH_FRAMES;
         // Without a living context there is nothing to copy with; the frames stay where they are.
         let moved = match self.memory.open_lane(lanes, self.ordinal) {
             Ok(Some(lane)) => pump(&*self.memory.driver, lane, Direction::Out, self),
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
+        self.give_up_saved();
         self.error = moved.err().or(self.error);
+    }
+
+    /// Nothing is under way: frames whose bytes have arrived go.
+    fn give_up_saved(&mut self) {
+        self.saved_bytes = 0;
+        for place in std::mem::take(&mut self.saved) {
+            self.give_up_frame(place);
+        }
     }
 
     /// Takes a moving frame, whose bytes are not needed, down. False: the driver failed.
@@ -175,11 +200,17 @@ impl<'a> Evicting<'a> {
 impl Mover<Place> for Evicting<'_> {
     fn next(&mut self) -> Option<Task<Place>> {
         while self.planned_bytes < self.wanted_bytes {
+            if self.saved_bytes >= self.batch_bytes {
+                if !self.spans.is_empty() {
+                    return None;
+                }
+                self.give_up_saved();
+            }
             let (place, address, bytes, is_needed) = self.pick()?;
             if !is_needed {
-                if self.give_up_frame(place) {
-                    self.planned_bytes += bytes;
-                }
+                self.planned_bytes += bytes;
+                self.saved.push(place);
+                self.saved_bytes += bytes;
                 continue;
             }
             let Some(span) = self.find_host(bytes) else {
@@ -199,7 +230,8 @@ impl Mover<Place> for Evicting<'_> {
         self.copied_bytes += task.bytes;
         if let Some(span) = self.take_span(task.place) {
             self.memory.state().set_content(task.place, Content::Host(span));
-            self.give_up_frame(task.place);
+            self.saved.push(task.place);
+            self.saved_bytes += task.bytes;
         }
     }
 

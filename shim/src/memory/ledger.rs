@@ -16,6 +16,11 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
+    /// Credits that no frame has been made for.
+    pub(crate) fn unspent_bytes(&self) -> u64 {
+        self.unspent_bytes
+    }
+
     /// Credits for which a frame may exist any moment: they count as resident.
     pub(crate) fn spending_bytes(&self) -> u64 {
         self.spending_bytes

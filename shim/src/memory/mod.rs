@@ -17,6 +17,7 @@
 //! climbs and descends), `restore.rs` and `evict.rs` (who moves it), `segments.rs`, `lane.rs`.
 
 mod allocate;
+mod cache;
 pub(crate) mod calls;
 mod driver;
 mod evict;
@@ -214,10 +215,15 @@ impl Memory {
     }
 
     /// Calls `act` if every allocated byte of every device has its frame and its content, while
-    /// that cannot change: the place to declare readiness.
+    /// that cannot change: the place to declare readiness. `None` says: let the worker restore
+    /// (perhaps it finds nothing to do), then ask again there.
     pub(crate) fn if_complete<R>(&self, act: impl FnOnce() -> R) -> Option<R> {
-        let state = self.state();
-        state.is_complete().then(act)
+        let mut state = self.state();
+        let is_complete = !state.is_tidying && state.is_complete();
+        is_complete.then(|| {
+            state.is_quiet = false;
+            act()
+        })
     }
 
     /// The devices on which frames are missing.
@@ -229,10 +235,12 @@ impl Memory {
     /// what was freed without waiting for it may be used again.
     pub(crate) fn synchronised(&self) {
         let mut state = self.state();
+        state.is_quiet = true;
         for ordinal in state.ordinals() {
             state.promote_freed(&*self.scheduler, ordinal, u64::MAX);
         }
         drop(state);
+        self.scheduler.wake_worker();
         self.give_back_addresses();
     }
 

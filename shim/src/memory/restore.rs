@@ -1,15 +1,15 @@
 //! Making allocated bytes touchable: frames for what has none, content for what lies on the host.
 //!
 //! Goes through the frames in the order of their addresses, as far as the credits reach; asks for
-//! what is lacking; is called again when more has come. Frames of freed blocks are used first. A
-//! step that fails leaves its frame on the rung where it was, with its bytes where they were, and
+//! what is lacking; is called again when more has come. Frames of freed blocks are used first, see
+//! `cache.rs`. A step that fails leaves its frame on the rung where it was, with its bytes where they were, and
 //! the next call goes on from there: nothing is lost and the program sees nothing.
 
 use super::Memory;
-use super::driver::{Context, Handle, Lane};
+use super::driver::{Handle, Lane};
 use super::frames::{Content, Rung};
 use super::lane::{Direction, Lanes, Mover, Task, pump};
-use super::table::{Block, Life, Place};
+use super::table::{Life, Place};
 use turnus_bindings::{CUerror, types::CUdevice};
 use turnus_protocol::{ClientMessage, DeviceUuid};
 
@@ -55,18 +55,44 @@ impl Memory {
     }
 
     fn restore_frames(&self, lanes: &mut Lanes, ordinal: CUdevice) -> (u64, Option<CUerror>) {
-        // Every frame is made with the lane open: one that must be filled may turn up any time.
-        match self.open_lane(lanes, ordinal) {
-            Ok(Some(lane)) => {
-                let context = lane.context;
-                let mut restoring =
-                    Restoring { memory: self, ordinal, context, cursor: 0, moved_bytes: 0, error: None };
-                let copied = pump(&*self.driver, lane, Direction::In, &mut restoring);
-                (restoring.moved_bytes, copied.err().or(restoring.error))
+        let mut moved_bytes = 0;
+        loop {
+            match self.restore_once(lanes, ordinal, &mut moved_bytes) {
+                Ok(true) => {}
+                Ok(false) => return (moved_bytes, None),
+                Err(error) => return (moved_bytes, Some(error)),
             }
-            Ok(None) => (0, None),
-            Err(error) => (0, Some(error)),
         }
+    }
+
+    /// True: there was no memory, some was found in the cache, and another try is worth while.
+    fn restore_once(
+        &self,
+        lanes: &mut Lanes,
+        ordinal: CUdevice,
+        moved_bytes: &mut u64,
+    ) -> Result<bool, CUerror> {
+        self.use_cache(ordinal)?;
+        // Every frame is made with the lane open: one that must be filled may turn up any time.
+        let Some(lane) = self.open_lane(lanes, ordinal)? else { return Ok(false) };
+        let mut restoring =
+            Restoring { memory: self, ordinal, cursor: 0, moved_bytes: 0, is_short: false, error: None };
+        let copied = pump(&*self.driver, lane, Direction::In, &mut restoring);
+        *moved_bytes += restoring.moved_bytes;
+        copied?;
+        restoring.error.map_or(Ok(()), Err)?;
+        if !restoring.is_short {
+            return Ok(false);
+        }
+        if self.empty_cache(ordinal)? {
+            return Ok(true);
+        }
+        // The daemon believes these numbers; without them it only knows that something is wrong.
+        let numbers = self.driver.memory_info(lane.context)?;
+        if let Some(device) = self.state().device_mut(ordinal) {
+            device.ledger.short(&*self.scheduler, device.uuid, numbers);
+        }
+        Ok(false)
     }
 
     fn conclude_restore(&self, ordinal: CUdevice, to_device_bytes: u64, error: Option<CUerror>) -> Progress {
@@ -124,20 +150,6 @@ impl Memory {
         }
     }
 
-    /// Dissolves one frame of the cache that `wanted` says yes to. False: there is none.
-    pub(super) fn dissolve_cached(
-        &self,
-        ordinal: CUdevice,
-        credit: Credit,
-        wanted: impl Fn(&Block) -> bool,
-    ) -> Result<bool, CUerror> {
-        let picked = self.state().table.pick_freed(ordinal, |block, _| wanted(block));
-        let Some(place) = picked else { return Ok(false) };
-        let result = self.descend(place, credit);
-        self.state().stop_moving(place);
-        result.map(|()| true)
-    }
-
     /// The device's lane, in the oldest context that lives; `None` if there is none. One that the
     /// program destroyed behind our back is forgotten.
     pub(super) fn open_lane<'a>(
@@ -170,11 +182,11 @@ impl Memory {
         Ok((block.ordinal, place.block + frame.offset, frame.bytes))
     }
 
-    fn rung(&self, place: Place) -> Result<Rung, CUerror> {
+    pub(super) fn rung(&self, place: Place) -> Result<Rung, CUerror> {
         self.state().table.frame_mut(place).map(|frame| frame.rung).ok_or(CUerror::INVALID_VALUE)
     }
 
-    fn set_rung(&self, place: Place, rung: Rung) {
+    pub(super) fn set_rung(&self, place: Place, rung: Rung) {
         if let Some(frame) = self.state().table.frame_mut(place) {
             frame.rung = rung;
         }
@@ -184,10 +196,11 @@ impl Memory {
 struct Restoring<'a> {
     memory: &'a Memory,
     ordinal: CUdevice,
-    context: Context,
     /// Frames below this address have been looked at.
     cursor: u64,
     moved_bytes: u64,
+    /// The driver has no memory although there is credit.
+    is_short: bool,
     error: Option<CUerror>,
 }
 
@@ -231,25 +244,17 @@ impl Restoring<'_> {
         }
     }
 
-    /// Memory for a frame: a cached one of its size, else a new one for credit, else a new one for
-    /// the credit of cached ones of other sizes.
+    /// Memory for a frame, if there is credit for it.
     fn find_memory(&mut self, place: Place, bytes: u64) -> Result<(), Stop> {
-        if self.steal(place, bytes).map_err(Stop::Failed)? {
-            return Ok(());
+        if !self.with_ledger(|ledger, _, _| ledger.begin_spending(bytes)).unwrap_or(false) {
+            return Err(Stop::Credits);
         }
-        loop {
-            let may_spend = self.with_ledger(|ledger, _, _| ledger.begin_spending(bytes)).unwrap_or(false);
-            if may_spend {
-                match self.memory.driver.create(self.ordinal, bytes) {
-                    Ok(handle) => {
-                        self.made(place, bytes, handle);
-                        return Ok(());
-                    }
-                    Err(error) => self.not_made(bytes, error)?,
-                }
-            } else if !self.dissolve()? {
-                return Err(Stop::Credits);
+        match self.memory.driver.create(self.ordinal, bytes) {
+            Ok(handle) => {
+                self.made(place, bytes, handle);
+                Ok(())
             }
+            Err(error) => Err(self.not_made(bytes, error)),
         }
     }
 
@@ -263,48 +268,15 @@ impl Restoring<'_> {
         }
     }
 
-    /// Ok: some memory was freed, another try is worth while.
-    fn not_made(&mut self, bytes: u64, error: CUerror) -> Result<(), Stop> {
+    fn not_made(&mut self, bytes: u64, error: CUerror) -> Stop {
         self.with_ledger(|ledger, in_turn, uuid| {
             ledger.not_spent(&*self.memory.scheduler, uuid, bytes, in_turn);
         });
-        if error != CUerror::OUT_OF_MEMORY {
-            return Err(Stop::Failed(error));
+        if error == CUerror::OUT_OF_MEMORY {
+            self.is_short = true;
+            return Stop::Credits;
         }
-        if self.dissolve()? {
-            return Ok(());
-        }
-        // The daemon believes these numbers; without them it only knows that something is wrong.
-        let numbers = self.memory.driver.memory_info(self.context).map_err(Stop::Failed)?;
-        self.with_ledger(|ledger, _, uuid| ledger.short(&*self.memory.scheduler, uuid, numbers));
-        Err(Stop::Credits)
-    }
-
-    fn dissolve(&self) -> Result<bool, Stop> {
-        self.memory.dissolve_cached(self.ordinal, Credit::Keep, Block::is_reusable).map_err(Stop::Failed)
-    }
-
-    /// Moves the memory of a cached frame of exactly this size here.
-    fn steal(&self, place: Place, bytes: u64) -> Result<bool, CUerror> {
-        let fits = |block: &Block, frame: &super::frames::Frame| block.is_reusable() && frame.bytes == bytes;
-        let picked = self.memory.state().table.pick_freed(self.ordinal, fits);
-        let Some(source) = picked else { return Ok(false) };
-        let result = self.take_from(source, place);
-        self.memory.state().stop_moving(source);
-        result.map(|()| true)
-    }
-
-    fn take_from(&self, source: Place, place: Place) -> Result<(), CUerror> {
-        let (_, address, bytes) = self.memory.locate(source)?;
-        if let Rung::Mapped(handle) | Rung::Accessible(handle) = self.memory.rung(source)? {
-            self.memory.driver.unmap(address, bytes)?;
-            self.memory.set_rung(source, Rung::Created(handle));
-        }
-        let mut state = self.memory.state();
-        let frame = state.table.frame_mut(source).ok_or(CUerror::INVALID_VALUE)?;
-        let rung = std::mem::replace(&mut frame.rung, Rung::None);
-        state.table.frame_mut(place).ok_or(CUerror::INVALID_VALUE)?.rung = rung;
-        Ok(())
+        Stop::Failed(error)
     }
 
     fn with_ledger<R>(

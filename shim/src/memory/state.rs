@@ -77,6 +77,10 @@ pub(crate) struct State {
     pending: Vec<PendingPart>,
     last_freeing: u64,
     in_turn: bool,
+    /// Nothing runs, and nothing can begin to: the gate was closed and has not been opened since.
+    pub(crate) is_quiet: bool,
+    /// The worker unmaps cached frames in the quiet: the gate must not open before it is done.
+    pub(crate) is_tidying: bool,
     connection: u64,
     last_buffer_id: u64,
 }
@@ -92,6 +96,8 @@ impl State {
             pending: Vec::new(),
             last_freeing: 0,
             in_turn: false,
+            is_quiet: true,
+            is_tidying: false,
             connection: 0,
             // The driver's own ids are small numbers; ours stay clear of them.
             last_buffer_id: 1 << 48,

@@ -1,10 +1,10 @@
 //! What is put off: frames that nobody reuses, host segments that stay empty, addresses.
 //!
-//! The worker calls it when it is woken and when the answered time has passed. Cached frames are
-//! kept short and few: they are faster to reuse than to make, but they count as resident.
+//! The worker calls it when it is woken and when the answered time has passed. It never waits for
+//! the program's work: while some may run, cached frames stay (they are few, see `cache.rs`) until
+//! the next drain wakes the worker.
 
 use super::Memory;
-use super::frames::Frame;
 use super::restore::Credit;
 use super::segments::EMPTY_KEEP;
 use super::table::{Block, Life};
@@ -13,8 +13,6 @@ use turnus_bindings::types::CUdevice;
 
 /// How long the frames of a freed block are kept for the next allocation.
 const CACHE_KEEP: Duration = Duration::from_millis(500);
-/// Most frames that are kept, as a part of the device.
-const CACHE_PART: u64 = 16;
 /// When something could not be done, it is tried again after this long.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -30,8 +28,9 @@ impl Memory {
         let ordinals = self.state().ordinals();
         let mut next = None;
         for ordinal in ordinals {
-            let at = self.tidy_device(&mut lanes, ordinal, now);
-            next = earliest(next, at);
+            // Made now and not in a switch. If it fails, the move that needs it tries again.
+            let _ = self.open_lane(&mut lanes, ordinal);
+            next = earliest(next, self.tidy_cache(ordinal, now));
         }
         let keep_from = now.checked_sub(EMPTY_KEEP);
         let empty_since =
@@ -42,45 +41,38 @@ impl Memory {
         next.map(|at| at.saturating_duration_since(now))
     }
 
-    fn tidy_device(&self, lanes: &mut super::Lanes, ordinal: CUdevice, now: Instant) -> Option<Instant> {
-        let state = self.state();
-        let device = state.device(ordinal)?;
-        let has_context = !device.contexts.is_empty();
-        let kept_bytes_max = device.total_bytes / CACHE_PART;
+    fn tidy_cache(&self, ordinal: CUdevice, now: Instant) -> Option<Instant> {
+        let mut state = self.state();
+        let has_context = !state.device(ordinal)?.contexts.is_empty();
+        let is_quiet = state.is_quiet || !has_context;
+        state.is_tidying = is_quiet;
         drop(state);
-        // Made now and not in a switch. If it fails, the move that needs it tries again.
-        let _ = self.open_lane(lanes, ordinal);
-        let is_old = |block: &Block| match block.life {
-            Life::Freed { since, in_use_since: None } => now.saturating_duration_since(since) >= CACHE_KEEP,
+        if !is_quiet {
+            return None;
+        }
+        let again = self.dissolve_due(ordinal, has_context, now);
+        self.state().is_tidying = false;
+        again
+    }
+
+    fn dissolve_due(&self, ordinal: CUdevice, has_context: bool, now: Instant) -> Option<Instant> {
+        let is_due = |block: &Block| match block.life {
+            Life::Freed { since, in_use_since: None } => {
+                !has_context || now.saturating_duration_since(since) >= CACHE_KEEP
+            }
             _ => false,
         };
-        while self.cached_bytes(ordinal) > kept_bytes_max || !has_context {
-            match self.dissolve_cached(ordinal, Credit::Return, Block::is_reusable) {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(_) => return Some(now + RETRY),
-            }
-        }
         loop {
-            match self.dissolve_cached(ordinal, Credit::Return, is_old) {
+            match self.dissolve_cached(ordinal, Credit::Return, is_due) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(_) => return Some(now + RETRY),
             }
         }
-        self.oldest_freed(ordinal).map(|since| since + CACHE_KEEP)
+        self.oldest_cached(ordinal).map(|since| since + CACHE_KEEP)
     }
 
-    fn cached_bytes(&self, ordinal: CUdevice) -> u64 {
-        self.state()
-            .table
-            .freed_blocks(ordinal)
-            .flat_map(|block| &block.frames)
-            .map(Frame::resident_bytes)
-            .sum()
-    }
-
-    fn oldest_freed(&self, ordinal: CUdevice) -> Option<Instant> {
+    fn oldest_cached(&self, ordinal: CUdevice) -> Option<Instant> {
         let since = |block: &Block| match block.life {
             Life::Freed { since, in_use_since: None } => Some(since),
             _ => None,

@@ -150,6 +150,10 @@ fn cached_frames_are_given_up_after_a_while() {
     let address = world.allocate(HANDLE_BYTES).expect("room");
     world.begin(u64::MAX);
     world.free(address);
+    assert_eq!(world.memory.tidy(), None, "work may run: nothing is unmapped");
+    world.tidy_later(Duration::from_secs(60));
+    assert_eq!(world.driver.physical_bytes(), HANDLE_BYTES);
+    world.end();
     let again = world.memory.tidy().expect("there is something to come back for");
     assert!(again <= Duration::from_millis(500));
     assert_eq!(world.driver.physical_bytes(), HANDLE_BYTES);
@@ -239,5 +243,31 @@ fn a_context_that_was_destroyed_behind_our_back_is_forgotten() {
     assert_eq!(world.driver.lanes(), 0, "the lane was in the other context");
     world.end();
     world.memory.context_gone(Context(2));
+    world.finish();
+}
+
+#[test]
+fn a_free_of_more_than_the_cache_may_hold_gives_the_frames_up_at_once() {
+    let mut world = World::new(16 << 20);
+    let kept_bytes = (16 << 20) / 64;
+    let address = world.allocate(2 * kept_bytes).expect("room");
+    world.begin(u64::MAX);
+    world.free(address);
+    assert_eq!((world.driver.physical_bytes(), world.daemon.books().held_bytes), (kept_bytes, kept_bytes));
+    world.end();
+    world.finish();
+}
+
+#[test]
+fn mid_turn_cached_frames_are_unmapped_only_after_running_work_has_ended() {
+    let mut world = World::new(16 << 20);
+    let old = world.allocate(2 * HANDLE_BYTES).expect("room");
+    world.begin(u64::MAX);
+    world.free(old);
+    let synchronised = world.driver.synchronised();
+    world.allocate(HANDLE_BYTES).expect("room");
+    world.restore_all(u64::MAX);
+    assert_eq!(world.driver.synchronised(), synchronised + 1);
+    world.end();
     world.finish();
 }
