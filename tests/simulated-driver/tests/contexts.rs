@@ -1,5 +1,6 @@
 //! Devices and contexts: what is visible, which context is current, and what the primary one says of itself.
 
+#[macro_use]
 mod common;
 
 use common::{allocate, context, isolated, text};

@@ -1,5 +1,6 @@
 //! What a real driver does not forgive: errors that stick to a context, and the ways out of them.
 
+#[macro_use]
 mod common;
 
 use std::time::{Duration, Instant};

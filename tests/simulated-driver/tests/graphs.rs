@@ -1,6 +1,7 @@
 //! Streams, events, values, capture and graphs through the C interface; the rules behind are tested in the
 //! library itself.
 
+#[macro_use]
 mod common;
 
 use std::ffi::c_void;

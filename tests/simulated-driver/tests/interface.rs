@@ -1,6 +1,7 @@
 //! The library as a linker and a resolver see it: names, SONAME, and every answer of cuGetProcAddress that
 //! real drivers gave.
 
+#[macro_use]
 mod common;
 
 use std::ffi::{CString, c_void};

@@ -1,6 +1,7 @@
 //! Kernels from PTX: three roads to the driver, packed arguments, libraries, and what is refused at load or
 //! launch.
 
+#[macro_use]
 mod common;
 
 use std::ffi::{CStr, CString, c_void};

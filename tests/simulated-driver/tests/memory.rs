@@ -1,5 +1,6 @@
 //! Linear memory, host memory, copies of all shapes, and what the driver says about pointers.
 
+#[macro_use]
 mod common;
 
 use std::ffi::c_void;
@@ -64,7 +65,7 @@ fn pointer_attributes_tell_the_kinds_of_memory_apart() {
         ok!(cuMemCreate(&mut handle, UNIT, &properties(1), 0));
         ok!(cuMemMap(mapped, UNIT, 0, handle, 0));
         ok!(cuMemSetAccess(mapped, UNIT, &access(3), 1));
-        let own = vec![0_u8; 100];
+        let own = [0_u8; 100];
         let (host, unknown) = (pinned as u64, own.as_ptr() as u64);
 
         assert_eq!(attribute(CU_POINTER_ATTRIBUTE_CONTEXT, device + 1), Ok(current as u64));
@@ -188,7 +189,7 @@ fn an_asynchronous_copy_takes_a_small_pageable_source_at_once() {
         ok!(cuStreamCreate(&mut stream, 1));
         let place = allocate(100);
         assert_eq!(common::launch(kernel, 1, 1, stream, &[&(flag as u64)]), Ok(()));
-        let mut source = vec![7_u8; 100];
+        let mut source = [7_u8; 100];
         ok!(cuMemcpyHtoDAsync_v2(place, source.as_ptr().cast(), 100, stream));
         source.fill(9);
         // SAFETY: pinned memory of ours; the kernel only reads it.

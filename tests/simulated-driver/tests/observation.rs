@@ -1,5 +1,6 @@
 //! Faults on demand and the trace: what tests of other parts rely on.
 
+#[macro_use]
 mod common;
 
 use common::{context, is_child, isolated};

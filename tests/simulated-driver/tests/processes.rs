@@ -1,5 +1,6 @@
 //! Several processes on one machine: one capacity for all, memory handed over by descriptor, death, and fork.
 
+#[macro_use]
 mod common;
 
 use std::io::{BufRead, BufReader, Write as _};

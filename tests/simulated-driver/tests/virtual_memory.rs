@@ -1,5 +1,6 @@
 //! Virtual memory management: the whole life of a mapping, every error on the way, and bytes that stay.
 
+#[macro_use]
 mod common;
 
 use common::{access, context, isolated, properties};

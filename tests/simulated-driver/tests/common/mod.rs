@@ -16,7 +16,6 @@ use turnus_bindings::types::*;
 const CHILD: &str = "SIMULATED_DRIVER_TEST_CHILD";
 
 /// Calls a driver function by its name: `call!(cuInit(0))`. The result is a `CUresult`.
-#[macro_export]
 macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => {{
         let function: turnus_bindings::fns::$name = $crate::common::symbol(stringify!($name));
@@ -27,19 +26,17 @@ macro_rules! call {
 }
 
 /// Expects success.
-#[macro_export]
 macro_rules! ok {
     ($name:ident($($argument:tt)*)) => {
-        assert_eq!($crate::call!($name($($argument)*)), Ok(()), stringify!($name))
+        assert_eq!(call!($name($($argument)*)), Ok(()), stringify!($name))
     };
 }
 
 /// Expects an error: `fails!(INVALID_VALUE, cuInit(1))`.
-#[macro_export]
 macro_rules! fails {
     ($code:ident, $name:ident($($argument:tt)*)) => {
         assert_eq!(
-            $crate::call!($name($($argument)*)),
+            call!($name($($argument)*)),
             Err(turnus_bindings::CUerror::$code),
             stringify!($name($($argument)*))
         )
@@ -89,7 +86,7 @@ pub fn address(name: &str) -> Option<*mut c_void> {
     // SAFETY: only the address is taken.
     let found = unsafe { library.get::<*mut c_void>(name.as_bytes()) }.ok()?;
     // SAFETY: as above.
-    Some(unsafe { found.try_as_raw_ptr() }?)
+    unsafe { found.try_as_raw_ptr() }
 }
 
 /// A machine of the test's own; removed when dropped.
