@@ -2,7 +2,10 @@
 //!
 //! The daemon makes and drops them; the core only counts. Admission has promised the bytes, so a
 //! wish within the pool and within what the tenant has allocated is passed on; others are refused
-//! and the bytes stay on the device. A returned segment is dropped, never leased again.
+//! and the bytes stay on the device. The pool bounds what admission promises, in bytes that are
+//! saved; segments that are filled in part (two per tenant and device, as large as the one that
+//! is asked for) may come on top, or the promise could not be kept. A returned segment is dropped,
+//! never leased again.
 
 use crate::Core;
 use crate::ids::{MemberId, Reason, RequestId, SegmentId};
@@ -37,7 +40,9 @@ impl Core {
         if tenant.leased_bytes.saturating_add(bytes) > allowed {
             return Err(format!("wants {bytes} bytes of host memory beyond what its tenant has allocated"));
         }
-        if self.leased_bytes.saturating_add(bytes) > self.settings.host_pool_bytes {
+        let all_users = self.devices.values().map(|device| device.tenants.len() as u64).sum::<u64>();
+        let slack = bytes.saturating_mul(2).saturating_mul(all_users.max(users));
+        if self.leased_bytes.saturating_add(bytes) > self.settings.host_pool_bytes.saturating_add(slack) {
             return Err(format!("wants {bytes} bytes of host memory; {}", Reason::BudgetExceeded.advice()));
         }
         Ok(())

@@ -16,7 +16,8 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// Failed drains in a row after which a tenant is called not preemptible.
     pub drain_failures_max: u32,
-    /// Bound on host memory for evicted bytes.
+    /// Bound on evicted bytes in host memory. Segments that are filled only in part may come on
+    /// top (see `segments`).
     pub host_pool_bytes: u64,
     /// Device memory kept free for the driver; `None`: 1/64 of the device.
     pub head_room_bytes: Option<u64>,

@@ -2,6 +2,7 @@
 
 mod exhaustive;
 mod harness;
+mod ledger;
 mod load;
 mod memory;
 mod recovery;

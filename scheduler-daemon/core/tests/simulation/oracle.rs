@@ -23,6 +23,13 @@ impl World {
             self.obey(output, &mut failed_leases);
         }
         self.check_books();
+        if failed_leases.is_empty() {
+            let leased: u64 = self.segments.values().sum();
+            assert!(
+                self.core.status(self.now).host_pool.leased_bytes <= leased,
+                "leased what does not exist"
+            );
+        }
         for input in failed_leases {
             self.step(input);
         }
@@ -154,8 +161,6 @@ impl World {
                 view.device
             );
         }
-        let leased: u64 = self.segments.values().sum();
-        assert!(status.host_pool.leased_bytes <= leased.max(self.settings.host_pool_bytes), "pool overdrawn");
         for view in &status.tenants {
             let blocked = view.state == "waiting";
             assert!(!blocked || !view.reasons.is_empty(), "nobody is named: {view:?}");

@@ -255,7 +255,13 @@ impl World {
             }
             Event::Report(index) if self.entries[index].alive => self.report(index),
             Event::Crash(index) if self.entries[index].alive && !self.calm => self.crash(index),
-            Event::Buried(member) => self.step(Input::MemberGone { member }),
+            Event::Buried(member) => {
+                self.step(Input::MemberGone { member });
+                // A claim that was still on its way took its segment with it.
+                let held =
+                    self.find(member).map(|index| held_segments(&self.entries[index])).unwrap_or_default();
+                self.segments.retain(|segment, _| !held.contains(segment));
+            }
             Event::Restart if !self.calm => self.restart(),
             Event::Connect(index, resumes) if self.entries[index].alive => self.connect(index, resumes),
             Event::Calm => self.calm_down(),
