@@ -184,3 +184,92 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Input, MemberId, MemberMessage, Settings, ToMember};
+    use std::time::Duration;
+
+    const DEVICE: DeviceKey = DeviceKey([1; 16]);
+
+    fn say(core: &mut Core, member: u64, message: MemberMessage) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        core.step(Duration::ZERO, Input::Message { member: MemberId(member), message }, &mut outputs);
+        outputs
+    }
+
+    fn core_with_two_tenants() -> Core {
+        let mut core = Core::new(Settings::default());
+        for number in [1, 2] {
+            let connected = Input::MemberConnected {
+                member: MemberId(number),
+                pid: 1,
+                tenant: TenantId(number),
+                tenant_name: "t".into(),
+                memory_limit_bytes: None,
+                resumes: None,
+            };
+            core.step(Duration::ZERO, connected, &mut Vec::new());
+            let device = MemberMessage::Device {
+                device: DEVICE,
+                name: "small".into(),
+                total_bytes: 1000,
+                free_bytes: 1000,
+                virtual_bytes: 0,
+                resident_bytes: 0,
+                host_bytes: 0,
+                pinned_bytes: 0,
+                epoch: None,
+            };
+            say(&mut core, number, device);
+            say(&mut core, number, MemberMessage::Ready);
+        }
+        core
+    }
+
+    /// Breaks the books by hand, as a fault of ours would, and expects quarantine and no panic.
+    fn expect_quarantine(core: &mut Core) {
+        let outputs = say(core, 2, MemberMessage::TurnRequested);
+        let is_error = |output: &Output| matches!(output, Output::Log { level: Level::Error, .. });
+        assert!(outputs.iter().any(is_error), "{outputs:?}");
+        assert!(core.status(Duration::ZERO).devices[0].quarantined.is_some());
+        core.step(Duration::ZERO, Input::MemberGone { member: MemberId(1) }, &mut Vec::new());
+        let outputs = say(core, 2, MemberMessage::TurnRequested);
+        let granted =
+            |output: &Output| matches!(output, Output::Send { message: ToMember::TurnGranted { .. }, .. });
+        assert!(!outputs.iter().any(granted), "a quarantined device was granted");
+    }
+
+    #[test]
+    fn a_holder_without_a_turn_quarantines_the_device() {
+        let mut core = core_with_two_tenants();
+        core.devices.get_mut(&DEVICE).expect("known").holder = Some(TenantId(1));
+        expect_quarantine(&mut core);
+    }
+
+    #[test]
+    fn more_pinned_than_resident_quarantines_the_device() {
+        let mut core = core_with_two_tenants();
+        say(&mut core, 1, MemberMessage::TurnRequested);
+        core.devices.get_mut(&DEVICE).expect("known").sums.pinned_bytes = 1;
+        expect_quarantine(&mut core);
+    }
+
+    #[test]
+    fn credits_beyond_capacity_quarantine_the_device() {
+        let mut core = core_with_two_tenants();
+        say(&mut core, 1, MemberMessage::TurnRequested);
+        core.devices.get_mut(&DEVICE).expect("known").sums.resident_bytes = 2000;
+        core.check_grant(DEVICE);
+        assert!(core.status(Duration::ZERO).devices[0].quarantined.is_some());
+    }
+
+    #[test]
+    fn sums_that_do_not_agree_are_found_by_the_audit() {
+        let mut core = core_with_two_tenants();
+        assert_eq!(core.audit(), []);
+        core.devices.get_mut(&DEVICE).expect("known").sums.virtual_bytes = 5;
+        assert!(core.audit().iter().any(|(key, _)| *key == Some(DEVICE)));
+    }
+}

@@ -174,6 +174,14 @@ impl World {
                 continue;
             }
             let Nature::Honest(program) = &entry.nature else { continue };
+            for (key, memory) in &program.memory {
+                let credits = entry.credits.get(key).copied().unwrap_or(0);
+                assert_eq!(
+                    credits,
+                    memory.frames + memory.unspent,
+                    "bytes of member {index} were lost on {key}"
+                );
+            }
             let busy = program.requested
                 || program.phase == Phase::Restoring
                 || program.open_questions > 0
