@@ -30,7 +30,7 @@ pub struct Seen {
 
 impl Seen {
     fn add(&mut self, status: &Status, elapsed: Duration) {
-        let running = status.tenants.iter().any(|tenant| tenant.state == "Running");
+        let running = status.tenants.iter().any(|tenant| tenant.state.eq_ignore_ascii_case("running"));
         if self.switches > 0 {
             self.watched += elapsed;
             if running {
