@@ -87,18 +87,15 @@ impl Core {
         self.watch_quantum(tenant_id);
     }
 
-    /// A member's side of a cancelled drain. One that had released and asked again, or has joined
-    /// meanwhile, is granted; one that had released and not asked stays at rest.
+    /// A member's side of a cancelled drain: it goes on. One that had released and asked again, or
+    /// has joined meanwhile, is granted; one that had released and not asked stays at rest.
     fn reopen(&mut self, member: MemberId, epoch: Epoch) {
         let Some(record) = self.members.get_mut(&member) else { return };
         if record.in_turn && record.rest != Rest::Released {
-            self.send(member, ToMember::DrainCancelled { epoch });
-        }
-        let Some(record) = self.members.get_mut(&member) else { return };
-        if record.rest == Rest::Drained {
             record.rest = Rest::No;
-        }
-        if record.ready && (record.requested || !record.in_turn) {
+            record.requested = false;
+            self.send(member, ToMember::DrainCancelled { epoch });
+        } else if record.ready && (record.requested || !record.in_turn) {
             self.grant_if_covered(member, epoch);
         }
     }

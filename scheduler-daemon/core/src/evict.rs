@@ -60,6 +60,11 @@ impl Core {
         device.ordered.insert(member);
         device.last_motion = self.now;
         self.adjust(member, key, |holding| holding.order = Some(Order { id, bytes, returned_bytes: 0 }));
+        let resident_bytes = self.holding(member, key).map_or(0, |holding| holding.resident_bytes);
+        let pid = self.members.get(&member).map_or(0, |record| record.pid);
+        let text =
+            format!("evict: process {pid} is asked for {bytes} of {resident_bytes} resident bytes on {key}");
+        self.log(Level::Debug, text);
         let patience = self.settings.time_to_move(bytes);
         self.timers.set(Purpose::Order(member, key), self.now.saturating_add(patience));
         self.send(member, ToMember::Evict { device: key, order: id, bytes });

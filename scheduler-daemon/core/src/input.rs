@@ -102,8 +102,9 @@ pub enum MemberMessage {
     SegmentClaim { segment: SegmentId, bytes: u64 },
     /// End of the claims; from here the member takes part in turns.
     Ready,
-    /// A call waits at the gate. Once per wait. During a turn: cancels this member's `TurnReleased`,
-    /// answered by `TurnGranted` of the same epoch if the turn has not ended.
+    /// A call waits at the gate. Once per wait. After this member's `TurnReleased` it takes that
+    /// back, answered by `TurnGranted` of the same epoch if the turn has not ended. A member that
+    /// has not released gets no second grant: what it waits for is `DrainCancelled`, or the next turn.
     TurnRequested,
     /// Idle, gate closed locally, all work finished. The turn ends when all members said so.
     TurnReleased { epoch: Epoch },

@@ -92,7 +92,8 @@ pub enum Level {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are explained in the line of their variant")]
 pub enum ToMember {
-    /// The gate word is open with this epoch. Forget what an earlier `OthersWaiting` said.
+    /// The gate word is open with this epoch. Forget what an earlier `OthersWaiting` said. The same
+    /// epoch comes again only as answer to a `TurnRequested` that followed a `TurnReleased`.
     TurnGranted { epoch: Epoch },
     /// The gate word is closed: finish submitted work and say `Drained`.
     Drain { epoch: Epoch },

@@ -26,6 +26,9 @@ impl Core {
             None => self.enqueue(tenant_id),
             // The end of the drain looks at it, whatever the end is.
             Some(turn) if turn.draining => {}
+            // It has the turn already, or hears so: a second grant could cross a release and look
+            // like its answer.
+            Some(_) if record.in_turn && record.rest == Rest::No => record.requested = false,
             Some(turn) => {
                 let epoch = turn.epoch;
                 self.grant_if_covered(member, epoch);
@@ -277,9 +280,14 @@ impl Core {
             self.touch(key);
         }
         self.look_at_queue = true;
-        if self.somebody_requested(tenant_id) {
+        if self.somebody_requested(tenant_id) || turn.must_end && self.has_ready_member(tenant_id) {
             self.enqueue(tenant_id);
         }
+    }
+
+    fn has_ready_member(&self, tenant: TenantId) -> bool {
+        let Some(tenant) = self.tenants.get(&tenant) else { return false };
+        tenant.members.iter().filter_map(|id| self.members.get(id)).any(|member| member.ready)
     }
 
     /// Other tenants that wait for a device of this tenant's turn.
@@ -370,9 +378,6 @@ impl Core {
             return;
         }
         turn.must_end = true;
-        if let Some(record) = self.members.get_mut(&member) {
-            record.requested = true;
-        }
         self.watch_quantum(tenant_id);
     }
 
