@@ -1,8 +1,8 @@
 //! The thread that talks to the daemon: welcome, messages, the end of a connection, the next one.
 //!
 //! It never calls the driver and never waits for who does: waiting for work is the worker's, and
-//! how a drain or an idle holder goes on is decided in `watch.rs` between two messages. While no
-//! turn is held and nobody asks, it sleeps in `poll` without a time.
+//! how a drain or an idle holder goes on is decided in `watch.rs` between two messages. While nothing
+//! is under way it wakes once a second, for the counts of unhandled calls.
 
 use crate::config::Config;
 use crate::connection::{ReceiveError, Socket};

@@ -108,9 +108,14 @@ fn next_step(member: &'static Member, mark: &ThreadMark) -> Step {
             member.worker.want_restore();
             Step::WaitForChange { ask: false }
         }
-        Step::Admit => {
+        Step::Admit if is_complete() => {
             mark.enter_admitted();
             step
+        }
+        Step::Admit => {
+            // Allocated since the gate was closed: the frames first.
+            member.worker.want_restore();
+            Step::WaitForChange { ask: false }
         }
         Step::WaitForWord { ask: true, .. } | Step::WaitForChange { ask: true } => {
             // Under the lock, so that it cannot overtake a message about the turn before.
@@ -138,6 +143,11 @@ pub(crate) fn declare_ready(member: &Member, word: u32) -> bool {
             true
         }
     }
+}
+
+/// Whether every allocated byte of every device has its frame and its content.
+pub(crate) fn is_complete() -> bool {
+    memory::get().is_none_or(|memory| memory.if_complete(|| ()).is_some())
 }
 
 /// Makes threads of this process look again that sleep on the daemon's word. Those of other members

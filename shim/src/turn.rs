@@ -201,6 +201,13 @@ impl Turn {
         }
     }
 
+    /// The new daemon did not give the claimed turn.
+    pub(crate) fn drop_claim(&mut self) {
+        if matches!(self.phase, Phase::Held { .. }) {
+            self.phase = Phase::Away;
+        }
+    }
+
     /// A daemon listens again.
     pub(crate) fn reconnected(&mut self) {
         self.connected = true;

@@ -22,6 +22,8 @@ use turnus_protocol::{ClientMessage, Epoch};
 const LOOK: Duration = Duration::from_millis(1);
 /// How long a permit that no thread takes stays.
 const PERMIT: Duration = Duration::from_millis(20);
+/// How long a new daemon may take to say what becomes of a claimed turn; longer than its recovery.
+const CLAIM: Duration = Duration::from_secs(15);
 const NOTHING_TO_WATCH: Duration = Duration::from_secs(3600);
 
 /// The client thread's view of the running turn.
@@ -32,7 +34,13 @@ pub(crate) struct Watch {
     idle: Option<Idle>,
     pass: Option<Pass>,
     /// The page of a new daemon that takes effect with its first word to us.
-    next_page: Option<GatePage>,
+    next_page: Option<NextPage>,
+}
+
+#[derive(Debug)]
+struct NextPage {
+    page: GatePage,
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -88,8 +96,8 @@ impl Watch {
             memory.turn_began();
         }
         let mut turn = member.turn();
-        if let Some(page) = self.next_page.take() {
-            member.replace_page(page);
+        if let Some(next) = self.next_page.take() {
+            member.replace_page(next.page);
         }
         turn.granted(epoch);
         if turn.is_evicting() || !gate::declare_ready(member, word::open(epoch.0)) {
@@ -104,8 +112,8 @@ impl Watch {
     /// `Drain`.
     pub(crate) fn drain(&mut self, member: &'static Member, epoch: Epoch) {
         let mut turn = member.turn();
-        if let Some(page) = self.next_page.take() {
-            member.replace_page(page);
+        if let Some(next) = self.next_page.take() {
+            member.replace_page(next.page);
         }
         if turn.drain(epoch) {
             member.gate.close();
@@ -140,7 +148,7 @@ impl Watch {
 
     /// `AdmitOne`: another member's work may wait for a call that waits here.
     pub(crate) fn admit_one(&mut self, member: &'static Member, epoch: Epoch) {
-        if member.waiting_threads() == 0 {
+        if !may_let_through(member) {
             if matches!(member.turn().phase(), Phase::Drained { epoch: of } if of == epoch) {
                 member.connection.send(&ClientMessage::Drained { epoch });
             }
@@ -179,7 +187,7 @@ impl Watch {
         let mut turn = member.turn();
         turn.reconnected();
         if matches!(turn.phase(), Phase::Held { .. }) {
-            self.next_page = Some(page);
+            self.next_page = Some(NextPage { page, since: Instant::now() });
         } else {
             member.gate.close();
             member.replace_page(page);
@@ -192,13 +200,28 @@ impl Watch {
 
     /// Goes on with what is under way; how long nothing needs to be looked at.
     pub(crate) fn go_on(&mut self, member: &'static Member) -> Duration {
+        self.drop_unanswered_claim(member);
+        let others_wait = self.others_waiting > 0 || member.page().others_waiting() > 0;
         if self.drain.is_some() {
             self.go_on_draining(member)
-        } else if self.others_waiting > 0 && !member.captures.any_open() {
+        } else if others_wait && !member.captures.any_open() {
             self.go_on_holding(member)
         } else {
             self.idle = None;
-            if self.others_waiting > 0 { LOOK } else { NOTHING_TO_WATCH }
+            if others_wait { LOOK } else { NOTHING_TO_WATCH }
+        }
+    }
+
+    /// A new daemon that does not say what became of the turn that we claimed has not given it.
+    fn drop_unanswered_claim(&mut self, member: &'static Member) {
+        if let Some(next) = self.next_page.take_if(|next| next.since.elapsed() > CLAIM) {
+            let mut turn = member.turn();
+            member.gate.close();
+            member.replace_page(next.page);
+            turn.drop_claim();
+            ask_for_who_waits(member, &mut turn);
+            drop(turn);
+            member.wake_waiting_threads();
         }
     }
 
@@ -234,7 +257,7 @@ impl Watch {
         }
         if Instant::now() >= drain.next_step {
             drain.next_step = Instant::now() + drain_step(member);
-            if member.waiting_threads() > 0 {
+            if may_let_through(member) {
                 member.turn().permit_one(epoch);
                 drain.permit_given = Some(Instant::now());
                 member.wake_waiting_threads();
@@ -250,10 +273,9 @@ impl Watch {
 
     /// A holder whom others wait for: is it idle?
     fn go_on_holding(&mut self, member: &'static Member) -> Duration {
-        let Phase::Held { epoch: Some(_), word } = member.turn().phase() else { return NOTHING_TO_WATCH };
+        let Phase::Held { epoch: Some(_), .. } = member.turn().phase() else { return NOTHING_TO_WATCH };
         let submissions = member.marks.submissions();
-        let is_ready = member.gate.ready_word() == word;
-        if !is_ready || member.marks.any_inside() || member.waiting_threads() > 0 {
+        if member.marks.any_inside() || member.waiting_threads() > 0 {
             self.idle = None;
             self.pass = None;
             return LOOK;
@@ -282,6 +304,11 @@ impl Watch {
         }
         LOOK
     }
+}
+
+/// Whether a call waits that may be let through: every byte that it may touch is on the device.
+fn may_let_through(member: &Member) -> bool {
+    member.waiting_threads() > 0 && gate::is_complete()
 }
 
 /// All work that was submitted has finished, and while the turn's lock is held none can begin: then

@@ -154,7 +154,10 @@ pub(crate) fn run(member: &'static Member) {
 
 /// Makes missing frames as far as credits go, and opens the gate when all are there.
 fn restore(member: &'static Member) {
-    let Phase::Held { epoch: Some(epoch), .. } = member.turn().phase() else { return };
+    // In a drain too: a thread in an open capture may have allocated, and must go on.
+    let (Phase::Held { epoch: Some(epoch), .. } | Phase::Draining { epoch }) = member.turn().phase() else {
+        return;
+    };
     let mut moved = Vec::new();
     let mut is_broken = false;
     if let Some(memory) = memory::get() {
@@ -183,6 +186,11 @@ fn restore(member: &'static Member) {
 /// is let through to hear it from the driver, although bytes are missing.
 fn open_gate(member: &'static Member, epoch: Epoch, is_broken: bool) -> bool {
     let turn = member.turn();
+    if matches!(turn.phase(), Phase::Draining { .. }) {
+        drop(turn);
+        member.wake_waiting_threads();
+        return true;
+    }
     let Phase::Held { word, epoch: Some(held) } = turn.phase() else { return false };
     if held != epoch || turn.is_evicting() {
         return false;

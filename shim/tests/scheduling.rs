@@ -323,3 +323,25 @@ fn scheduling_a_long_wait_is_one_line_for_a_person() {
     let (code, further) = scene.puppet.end();
     assert_eq!((code, further), (Some(0), vec![]));
 }
+
+/// The budget is 10 ns; a loaded machine gets more, but neither a lock that others want nor a system
+/// call would fit.
+#[test]
+fn scheduling_a_call_that_passes_costs_nanoseconds() {
+    let bench = Bench::with_driver(&["-O2"]);
+    let program = bench.program_of("gate_cost.c");
+    let mut bare = bench.command(&program);
+    bare.env_remove("LD_PRELOAD");
+    let bare: f64 = support::succeed(bare).0.trim().parse().expect("a number");
+    let daemon = Daemon::listen(bench.path("daemon.sock"));
+    let mut gated = bench.command(&program);
+    gated.env("TURNUS_SOCKET", &daemon.path).stdout(std::process::Stdio::piped());
+    let child = gated.spawn().expect("start");
+    let mut member = daemon.accept();
+    member.expect_request();
+    member.grant(1);
+    let output = child.wait_with_output().expect("end");
+    let gated: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number");
+    println!("bare {bare} ns, gated {gated} ns, added {:.2} ns", gated - bare);
+    assert!(gated - bare < 100.0, "bare {bare} ns, gated {gated} ns");
+}

@@ -31,6 +31,7 @@ impl ThreadMark {
     }
 
     /// Whether the owner is inside; exact for the owner, a snapshot for others.
+    #[inline]
     pub fn is_inside(&self) -> bool {
         self.inside.load(Ordering::Acquire) != 0
     }

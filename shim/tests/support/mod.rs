@@ -69,6 +69,15 @@ impl Bench {
         program
     }
 
+    /// Compiles a program of `tests/fake`.
+    pub fn program_of(&self, source: &str) -> PathBuf {
+        let program = self.path("program");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-w", "-I", FAKE, "-o"]).arg(&program).arg(Path::new(FAKE).join(source));
+        compile(gcc.args(["-ldl", "-lpthread"]));
+        program
+    }
+
     /// The command that runs a program under the shim, where no daemon answers unless one is named.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
@@ -112,8 +121,11 @@ fn compile(command: &mut Command) {
 }
 
 /// The library under test. Cargo builds it beside the tests; the copy one directory up is that of
-/// the last `cargo build` and may be older.
+/// the last `cargo build` and may be older. `TURNUS_TEST_SHIM` names another build of it.
 pub fn shim() -> PathBuf {
+    if let Some(shim) = std::env::var_os("TURNUS_TEST_SHIM") {
+        return PathBuf::from(shim);
+    }
     let test = std::env::current_exe().expect("own path");
     let shim = test.with_file_name("libturnus.so");
     assert!(shim.exists(), "{} was not built", shim.display());
