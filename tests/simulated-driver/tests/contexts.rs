@@ -1,4 +1,7 @@
 //! Devices and contexts: what is visible, which context is current, and what the primary one says of itself.
+//!
+//! Memory of contexts is counted on a machine with one device of 64 MiB, where a context takes 1 MiB. Contexts
+//! that a fault has ended are in `faults.rs`.
 
 #[macro_use]
 mod common;

@@ -1,4 +1,7 @@
 //! What a real driver does not forgive: errors that stick to a context, and the ways out of them.
+//!
+//! A fault shows at the next call that waits or looks, not at the launch; from then on every call of the
+//! context answers it. Wrong arguments, on the other hand, harm nothing.
 
 #[macro_use]
 mod common;

@@ -1,5 +1,7 @@
-//! Streams, events, values, capture and graphs through the C interface; the rules behind are tested in the
-//! library itself.
+//! Streams, events, values, capture and graphs through the C interface.
+//!
+//! The rules behind are tested in the library itself (`src/execution/tests`); here it is shown that handles,
+//! arrays and structures arrive there and come back.
 
 #[macro_use]
 mod common;

@@ -1,5 +1,8 @@
 //! The library as a linker and a resolver see it: names, SONAME, and every answer of cuGetProcAddress that
 //! real drivers gave.
+//!
+//! The recorded answers lie in tests/data/driver-symbols; its README says how they were made. Nothing here
+//! needs a device.
 
 #[macro_use]
 mod common;

@@ -1,5 +1,7 @@
-//! Kernels from PTX: three roads to the driver, packed arguments, libraries, and what is refused at load or
-//! launch.
+//! Kernels from PTX: three roads to the driver, packed arguments, libraries, and what is refused.
+//!
+//! What a kernel computes is tested in the executor's crate; here it has to arrive with the right arguments
+//! and its variables, or to be refused at load or launch with the driver's code.
 
 #[macro_use]
 mod common;

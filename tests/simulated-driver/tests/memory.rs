@@ -1,4 +1,7 @@
 //! Linear memory, host memory, copies of all shapes, and what the driver says about pointers.
+//!
+//! Virtual memory management has a file of its own, and so have the errors that end a context (`faults.rs`).
+//! Expected values are those that the driver's documentation states.
 
 #[macro_use]
 mod common;

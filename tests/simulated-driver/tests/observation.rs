@@ -1,4 +1,7 @@
 //! Faults on demand and the trace: what tests of other parts rely on.
+//!
+//! Rules come from the environment or from a file that the test changes while the program runs. The calls
+//! themselves are tested elsewhere.
 
 #[macro_use]
 mod common;

@@ -1,4 +1,7 @@
 //! Several processes on one machine: one capacity for all, memory handed over by descriptor, death, and fork.
+//!
+//! Each process is this test program again with the test's name; parent and children talk over pipes. What the
+//! machine itself guarantees is tested in the arena; here it is seen through the driver.
 
 #[macro_use]
 mod common;

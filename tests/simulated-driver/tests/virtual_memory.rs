@@ -1,4 +1,7 @@
 //! Virtual memory management: the whole life of a mapping, every error on the way, and bytes that stay.
+//!
+//! The rules are those of the CUDA driver API, "Virtual Memory Management". Sharing with other processes is in
+//! `processes.rs`, unmapping under running work in `faults.rs`.
 
 #[macro_use]
 mod common;

@@ -1,4 +1,7 @@
 //! Capture of streams into graphs: CUDA driver API, "Stream Management".
+//!
+//! What a capture allows and what breaks it is decided in `execution/capture.rs`; here are handles and arrays.
+//! Read next: `graph.rs`, for what becomes of a captured graph.
 
 use std::cell::RefCell;
 use std::ffi::c_uint;

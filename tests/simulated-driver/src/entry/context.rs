@@ -1,4 +1,7 @@
 //! Contexts: CUDA driver API, "Context Management" and its deprecated part.
+//!
+//! Primary contexts have a file of their own. What a context is, and which one is current, is in `context`
+//! beside this directory.
 
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::sync::Arc;

@@ -1,4 +1,7 @@
 //! Functions and their attributes: CUDA driver API, "Execution Control".
+//!
+//! Everything here also takes a `CUkernel` in place of a function, where the driver does. What the values are
+//! is in `module/mod.rs`; launches are in `launch.rs`.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;

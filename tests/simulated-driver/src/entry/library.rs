@@ -1,4 +1,7 @@
 //! Libraries and kernels: CUDA driver API, "Library Management".
+//!
+//! A library is compiled when it is loaded and placed on a device when a context first uses it; see
+//! `module/library.rs`. Options of libraries are hints and have no effect.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

@@ -1,4 +1,7 @@
 //! Primary contexts: CUDA driver API, "Primary Context Management".
+//!
+//! Counting, flags and the handle that survives a reset are in `context/primary.rs`; here are only the
+//! arguments.
 
 use std::ffi::{c_int, c_uint};
 
