@@ -6,7 +6,7 @@
 //! bytes count as resident even above capacity; then nothing is granted until they are evicted.
 
 use crate::Core;
-use crate::ids::{MemberId, Reason, TenantId};
+use crate::ids::{DeviceKey, MemberId, Reason, TenantId};
 use crate::input::MemberMessage;
 use crate::members::DeviceSaid;
 use crate::output::{Level, ToMember};
@@ -65,7 +65,7 @@ impl Core {
         let without_device: Vec<TenantId> = self.queue.values().copied().collect();
         for tenant in without_device {
             if self.tenants.get(&tenant).is_some_and(|tenant| tenant.shares.is_empty()) {
-                self.start_turn(tenant);
+                self.start_turn(tenant, BTreeSet::new());
             }
         }
         let keys: Vec<_> = self.devices.keys().copied().collect();
@@ -110,16 +110,22 @@ impl Core {
         }
     }
 
-    /// The member's work is still running: its tenant has the turn, if its devices are free.
+    /// The member's work is still running: its tenant has the turn, on the devices of all members
+    /// that say so, if they are free. Other devices may be held by somebody who is not back yet.
     pub(crate) fn resume_turn(&mut self, member: MemberId, tenant_id: TenantId) {
         let Some(tenant) = self.tenants.get(&tenant_id) else { return };
-        let free = tenant.shares.keys().all(|key| {
+        let claims = |id: &MemberId| {
+            let record = self.members.get(id)?;
+            (*id == member || record.claimed_epoch.is_some()).then(|| record.holdings.keys().copied())
+        };
+        let devices: BTreeSet<DeviceKey> = tenant.members.iter().filter_map(claims).flatten().collect();
+        let free = devices.iter().all(|key| {
             self.devices
                 .get(key)
                 .is_some_and(|device| device.holder.is_none() && device.quarantined.is_none())
         });
         if free {
-            self.start_turn(tenant_id);
+            self.start_turn(tenant_id, devices);
         } else {
             self.complain(member, "turn-lost", "held a turn before the restart, but its device is taken");
         }

@@ -88,7 +88,7 @@ impl Core {
         self.timers.set(Purpose::Notice(tenant_id), self.now.saturating_add(self.settings.notice_after));
         if keys.is_empty() && !self.recovery.is_active() {
             // Nothing to wait for, and the queue is only searched as far as devices are free.
-            self.start_turn(tenant_id);
+            self.start_turn(tenant_id, BTreeSet::new());
         }
         self.look_at_queue = true;
     }
@@ -154,7 +154,8 @@ impl Core {
             blocked.extend(tenant.shares.keys());
         }
         for tenant_id in granted {
-            self.start_turn(tenant_id);
+            let all = self.tenants.get(&tenant_id).map(|tenant| tenant.shares.keys().copied().collect());
+            self.start_turn(tenant_id, all.unwrap_or_default());
         }
     }
 
@@ -162,12 +163,13 @@ impl Core {
         self.devices.get(&key).is_some_and(|device| device.quarantined.is_some())
     }
 
-    /// The caller has made sure that all devices of the tenant are free.
-    pub(crate) fn start_turn(&mut self, tenant_id: TenantId) {
+    /// The caller has made sure that these devices are free. They are all of the tenant's, but for
+    /// a turn that is claimed while others may hold the rest: then it must end, to ask for all.
+    pub(crate) fn start_turn(&mut self, tenant_id: TenantId, devices: BTreeSet<DeviceKey>) {
         let Some(epoch) = self.next_epoch() else { return };
         self.withdraw(tenant_id);
         let Some(tenant) = self.tenants.get_mut(&tenant_id) else { return };
-        let devices: BTreeSet<DeviceKey> = tenant.shares.keys().copied().collect();
+        let must_end = tenant.shares.len() > devices.len();
         tenant.turns = tenant.turns.saturating_add(1);
         tenant.turn = Some(Turn {
             epoch,
@@ -180,7 +182,7 @@ impl Core {
             draining: false,
             failed_drains: 0,
             retry_at: Duration::ZERO,
-            must_end: false,
+            must_end,
             not_preemptible: false,
         });
         let members: Vec<MemberId> = tenant.members.iter().copied().collect();
@@ -195,7 +197,7 @@ impl Core {
         self.outputs.push(Output::OpenGate { tenant: tenant_id, epoch });
         for member in members {
             if self.members.get(&member).is_some_and(|record| record.ready) {
-                self.grant_to_member(member, epoch);
+                self.grant_if_covered(member, epoch);
             }
         }
         for key in devices {
@@ -343,6 +345,7 @@ impl Core {
         match turn.map(|turn| (turn.epoch, turn.draining)) {
             None if claimed => self.resume_turn(member, tenant_id),
             None => {}
+            Some((epoch, false)) if claimed => self.grant_to_member(member, epoch),
             Some((epoch, false)) => self.grant_if_covered(member, epoch),
             Some((epoch, true)) if claimed => {
                 self.grant_to_member(member, epoch);

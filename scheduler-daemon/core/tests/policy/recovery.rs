@@ -1,6 +1,6 @@
 //! Promises about a restart: who held the turn runs on, nothing is granted too early.
 
-use crate::harness::{DEVICE, Harness, device_message, ms, settings};
+use crate::harness::{DEVICE, Harness, OTHER, device_message, ms, settings};
 use turnus_core::{
     Epoch, Input, MemberId, MemberMessage as Say, Output, Reason, RequestId, SegmentId, Settings, TenantId,
     ToMember,
@@ -118,4 +118,19 @@ fn after_shutdown_nothing_is_granted_and_everybody_is_told() {
     harness.say(2, Say::TurnRequested);
     assert_eq!(harness.outputs, []);
     assert_eq!(harness.core.next_deadline(), None);
+}
+
+#[test]
+fn a_claimed_turn_takes_no_device_that_only_a_new_member_uses() {
+    let mut harness = restarted(&[1, 2]);
+    harness.join(50, 1, &[OTHER]);
+    harness.connect(101, 1, Some(1));
+    harness.say(101, device_message(DEVICE, 0, 0, Some(Epoch(1))));
+    harness.say(101, Say::Ready);
+    assert!(harness.granted(101).is_some());
+    assert_eq!(harness.granted(50), None, "runs where a former holder may be running");
+    harness.connect(102, 2, Some(2));
+    harness.say(102, device_message(OTHER, 0, 0, Some(Epoch(2))));
+    harness.say(102, Say::Ready);
+    assert!(harness.granted(102).is_some(), "lost its turn to a member that is new");
 }
