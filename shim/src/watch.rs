@@ -356,6 +356,7 @@ fn release(member: &'static Member, submissions: u64) {
     }
     if let Some(epoch) = turn.release() {
         end_turn();
+        member.worker.post(move |member| tell_memory(member, submissions));
         member.connection.send(&ClientMessage::TurnReleased { epoch });
         ask_for_who_waits(member, &mut turn);
     }
