@@ -47,7 +47,7 @@ pub enum Handling {
     Hooked,
     /// Programs reach the driver directly, and that is right, for this reason.
     Forwarded(&'static str),
-    /// Programs reach the driver directly, and that is a gap: resolving the name is counted and shown.
+    /// Programs reach the driver, and that is a gap: the shim counts the calls, and they are shown.
     NotHandledYet,
 }
 
