@@ -63,6 +63,8 @@ pub struct Core {
     segments: BTreeMap<SegmentId, MemberId>,
     /// Of all tenants, pending ones included.
     leased_bytes: u64,
+    /// Of all segments ever leased or claimed.
+    largest_segment_bytes: u64,
     /// The queue or a holder has changed since the last look at the queue.
     look_at_queue: bool,
     /// Devices to look at before the step ends.
@@ -91,6 +93,7 @@ impl Core {
             recovery: recovery::Recovery::default(),
             segments: BTreeMap::new(),
             leased_bytes: 0,
+            largest_segment_bytes: 0,
             look_at_queue: false,
             touched: BTreeSet::new(),
             unchecked: BTreeSet::new(),

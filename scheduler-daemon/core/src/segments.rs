@@ -3,8 +3,8 @@
 //! The daemon makes and drops them; the core only counts. Admission has promised the bytes, so a
 //! wish within the pool and within what the tenant has allocated is passed on; others are refused
 //! and the bytes stay on the device. The pool bounds what admission promises, in bytes that are
-//! saved; segments that are filled in part (two per tenant and device, as large as the one that
-//! is asked for) may come on top, or the promise could not be kept. A returned segment is dropped,
+//! saved; segments that are filled in part (two per tenant and device, as large as the
+//! largest so far) may come on top, or the promise could not be kept. A returned segment is dropped,
 //! never leased again.
 
 use crate::Core;
@@ -19,6 +19,7 @@ impl Core {
         }
         let Some(record) = self.members.get_mut(&member) else { return };
         record.segments_pending.insert(request, bytes);
+        self.largest_segment_bytes = self.largest_segment_bytes.max(bytes);
         let tenant = record.tenant;
         self.count_leased(tenant, 0, bytes);
         self.outputs.push(Output::LeaseSegment { member, request, bytes });
@@ -41,7 +42,8 @@ impl Core {
             return Err(format!("wants {bytes} bytes of host memory beyond what its tenant has allocated"));
         }
         let all_users = self.devices.values().map(|device| device.tenants.len() as u64).sum::<u64>();
-        let slack = bytes.saturating_mul(2).saturating_mul(all_users.max(users));
+        let slack =
+            bytes.max(self.largest_segment_bytes).saturating_mul(2).saturating_mul(all_users.max(users));
         if self.leased_bytes.saturating_add(bytes) > self.settings.host_pool_bytes.saturating_add(slack) {
             return Err(format!("wants {bytes} bytes of host memory; {}", Reason::BudgetExceeded.advice()));
         }
@@ -111,6 +113,7 @@ impl Core {
         }
         record.segments.insert(segment, bytes);
         let tenant = record.tenant;
+        self.largest_segment_bytes = self.largest_segment_bytes.max(bytes);
         self.segments.insert(segment, member);
         self.count_leased(tenant, 0, bytes);
     }
