@@ -139,6 +139,7 @@ impl Core {
             usable_bytes: said.free_bytes,
             doubted: None,
             sights: BTreeMap::new(),
+            claimed_free_bytes: None,
             tenants: BTreeMap::new(),
             sums: Sums::default(),
             holder: None,

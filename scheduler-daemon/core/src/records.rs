@@ -233,6 +233,8 @@ pub(crate) struct Device {
     /// A member ran short: what was believed before, and since when it is not.
     pub(crate) doubted: Option<Doubt>,
     pub(crate) sights: BTreeMap<TenantId, Sight>,
+    /// While recovering: what the latest claim said is free.
+    pub(crate) claimed_free_bytes: Option<u64>,
     /// Tenants here, with their virtual bytes.
     pub(crate) tenants: BTreeMap<TenantId, u64>,
     pub(crate) sums: Sums,

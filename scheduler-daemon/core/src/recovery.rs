@@ -59,6 +59,10 @@ impl Core {
         let level = if missing == 0 { Level::Info } else { Level::Warn };
         self.log(level, format!("recovered: {missing} members of the former life have not come back"));
         self.recovery.deferred_by_member.clear();
+        let keys: Vec<DeviceKey> = self.devices.keys().copied().collect();
+        for key in &keys {
+            self.see_claims(*key);
+        }
         for (member, message) in std::mem::take(&mut self.recovery.deferred) {
             self.message(member, message);
         }
@@ -68,7 +72,6 @@ impl Core {
                 self.start_turn(tenant, BTreeSet::new());
             }
         }
-        let keys: Vec<_> = self.devices.keys().copied().collect();
         for key in keys {
             self.touch(key);
         }

@@ -55,6 +55,11 @@ impl Core {
             let text = format!("reports another size of {key} than others before");
             return self.complain(member, Reason::ProtocolViolation.word(), &text);
         }
+        if self.recovery.is_active() {
+            // Others' bytes are not in the books yet, so this says nothing before the end.
+            device.claimed_free_bytes = Some(free_bytes);
+            return;
+        }
         let at = self.now;
         let usable_bytes = free_bytes.saturating_add(device.sums.resident_bytes).min(total_bytes);
         if device.sights.len() < SIGHTS_MAX || device.sights.contains_key(&tenant) {
@@ -71,5 +76,13 @@ impl Core {
         device.doubted = None;
         device.withheld_bytes = 0;
         self.touch(key);
+    }
+    /// Recovery is over: with all claims in the books, what was said last is a sight of the device.
+    pub(crate) fn see_claims(&mut self, key: DeviceKey) {
+        let Some(device) = self.devices.get_mut(&key) else { return };
+        let Some(free_bytes) = device.claimed_free_bytes.take() else { return };
+        let usable_bytes = free_bytes.saturating_add(device.sums.resident_bytes);
+        device.usable_bytes = usable_bytes.min(device.total_bytes);
+        device.doubted = None;
     }
 }

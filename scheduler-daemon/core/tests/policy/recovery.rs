@@ -134,3 +134,22 @@ fn a_claimed_turn_takes_no_device_that_only_a_new_member_uses() {
     harness.say(102, Say::Ready);
     assert!(harness.granted(102).is_some(), "lost its turn to a member that is new");
 }
+
+#[test]
+fn the_size_of_a_device_is_seen_when_all_claims_are_known() {
+    let mut harness = restarted(&[1, 2]);
+    for (member, resident_bytes) in [(101, 300), (102, 600)] {
+        harness.connect(member, member - 100, Some(member - 100));
+        let mut claim = device_message(DEVICE, resident_bytes, resident_bytes, None);
+        if let Say::Device { free_bytes, .. } = &mut claim {
+            // What both leave of 1,000 bytes less 50 of contexts, whoever looks.
+            *free_bytes = 50;
+        }
+        harness.say(member, claim);
+        harness.say(member, Say::Ready);
+    }
+    assert_eq!(harness.reserve(101, 650), Ok(()), "the first claimer saw only its own bytes");
+    assert_eq!(harness.reserve(101, 1), Err(Reason::CapacityExceeded));
+    assert_eq!(harness.reserve(102, 350), Ok(()));
+    assert_eq!(harness.reserve(102, 1), Err(Reason::CapacityExceeded));
+}
