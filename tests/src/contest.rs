@@ -13,6 +13,9 @@ use turnus_protocol::admin::TenantStatus;
 pub const SHARE_BYTES: u64 = 9 << 20;
 /// Turns of each side before a contest may end: the first, and three after being forced off.
 pub const TURNS_MIN: u64 = 4;
+/// What at least must leave the device so that the other side's bytes fit: both sides' bytes, two
+/// contexts and head-room are five mebibytes more than there is.
+const MISSING_BYTES: u64 = 4 << 20;
 
 /// Two programs and the file that stops both.
 #[derive(Debug)]
@@ -36,7 +39,7 @@ impl Contest {
         Contest { first, rival, stop_file }
     }
 
-    /// Waits until each side has had its turns and has been moved to the host and back.
+    /// Waits until each side has had its turns and was forced off the device, and back, between them.
     #[track_caller]
     pub fn wait_for_switches(&mut self, sandbox: &Sandbox, turns: u64) {
         sandbox.wait_for("switches", &mut [&mut self.first, &mut self.rival], |programs| {
@@ -45,8 +48,11 @@ impl Contest {
                 let described: String = programs.iter_mut().map(|program| program.describe()).collect();
                 panic!("a side ended before the other had its turns\n{described}\n{}", sandbox.dump());
             }
+            let moved_bytes = (turns - 1) * MISSING_BYTES;
             let moved = |tenant: TenantStatus| {
-                tenant.turns >= turns && tenant.to_host_bytes > 0 && tenant.to_device_bytes > 0
+                tenant.turns >= turns
+                    && tenant.to_host_bytes >= moved_bytes
+                    && tenant.to_device_bytes >= moved_bytes
             };
             (sandbox.tenant("first").is_some_and(moved) && sandbox.tenant("rival").is_some_and(moved))
                 .then_some(())
