@@ -44,6 +44,7 @@ fn on_the_simulated_driver_the_report_is_whole() {
     let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let steps = report["steps"].as_array().expect("steps");
     assert_eq!(steps.len(), 15, "steps are missing: {text}");
-    let crashed = steps.iter().filter(|step| step["outcome"].as_str().is_some_and(|text| text.contains("crash")));
+    let crashed =
+        steps.iter().filter(|step| step["outcome"].as_str().is_some_and(|text| text.contains("crash")));
     assert_eq!(crashed.count(), 0, "{text}");
 }
