@@ -27,6 +27,30 @@ pub struct TestArguments {
     seed: Option<u64>,
 }
 
+/// How long and from which seed.
+#[derive(Debug, clap::Args)]
+pub struct StressArguments {
+    /// Length.
+    #[arg(long, value_name = "S", default_value_t = 120)]
+    seconds: u64,
+    /// Seed; by default a new one, printed.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+/// Runs the stress test alone, with its output.
+pub fn stress(arguments: &StressArguments) -> Result<ExitCode> {
+    let built = artifacts::build()?;
+    let mut test = cargo();
+    test.args(["test", "-p", "turnus-tests", "--test", "stress", "--", "--nocapture"]);
+    test.env("TURNUS_ARTIFACTS", &built.root).env("TURNUS_STRESS_SECONDS", arguments.seconds.to_string());
+    if let Some(seed) = arguments.seed {
+        test.env("TURNUS_SEED", seed.to_string());
+    }
+    run_command(&mut test)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Runs it all; code 1 if anything failed.
 pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     let skipped = Skipped::start(&target().join("turnus"))?;

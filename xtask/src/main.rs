@@ -34,6 +34,8 @@ enum Task {
     Demo(demo::DemoArguments),
     /// Formatting, lints, unit, property, model and end-to-end tests.
     Test(check::TestArguments),
+    /// Only the stress test: four tenants on two devices, killed at any moment, with the daemon.
+    Stress(check::StressArguments),
     /// Measures against a reference in the same run: gate, handover, switch.
     Bench(bench::BenchArguments),
     /// Runs any program on the simulated GPU: cargo xtask simulate -- CMD…
@@ -59,6 +61,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Build => artifacts::build().map(|_| ExitCode::SUCCESS),
         Task::Demo(arguments) => demo::run(&arguments),
         Task::Test(arguments) => check::run(&arguments),
+        Task::Stress(arguments) => check::stress(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Simulate { command } => artifacts::simulate(&command),
     }
