@@ -35,9 +35,15 @@ impl Stage {
         Ok(Stage { artifacts, machine, folder, daemon: None, driver })
     }
 
-    /// Puts another `libcuda.so.1` in place of the simulated driver.
-    pub fn use_driver(&mut self, folder: PathBuf) {
-        self.driver = folder;
+    /// Puts a driver that does nothing in place of the simulated one.
+    pub fn use_null_driver(&mut self) -> Result<()> {
+        self.compile(
+            "null_driver.c",
+            "null/libcuda.so.1",
+            &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"],
+        )?;
+        self.driver = self.folder.join("null");
+        Ok(())
     }
 
     /// The folder of this bench, for files.

@@ -26,9 +26,7 @@ fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let mut stage = Stage::new(&quick_machine(64 << 20, 1_000_000_000))?;
     let launches = stage.compile("launches.c", "launches", &[])?;
-    let library = "null/libcuda.so.1";
-    stage.compile("null_driver.c", library, &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"])?;
-    stage.use_driver(stage.folder().join("null"));
+    stage.use_null_driver()?;
     stage.start_daemon(&[])?;
     println!("gated launch with the turn held, over a driver that does nothing, ns per launch");
     println!("  {:10} {:>10} {:>10} {:>10}", "", "bare", "gated", "added");
