@@ -181,11 +181,11 @@ impl Core {
         let (tenant_id, former) = (record.tenant, record.resumes);
         let keys: Vec<DeviceKey> = record.holdings.keys().copied().collect();
         for key in &keys {
-            self.forget_head_room(member, *key);
             self.close_order(member, *key);
             self.adjust(member, *key, |holding| *holding = Holding::default());
         }
         self.drop_segments(member);
+        self.forget_head_room(member);
         self.members.remove(&member);
         if let Some(former) = former {
             self.expected_gone(former);
@@ -231,8 +231,10 @@ impl Core {
                     device.holder = None;
                 }
                 if device.tenants.is_empty() && device.quarantined.is_none() {
-                    self.devices.remove(&key);
                     self.timers.clear(Purpose::Credits(key));
+                    if let Some(device) = self.devices.remove(&key) {
+                        self.answer_all_head_room(&device);
+                    }
                 }
             }
         }

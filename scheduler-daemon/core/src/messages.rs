@@ -16,7 +16,9 @@ impl Core {
         if !self.members.contains_key(&member) {
             return;
         }
-        if self.recovery.is_active() && matches!(message, Say::Reserve { .. } | Say::MemoryQuery { .. }) {
+        let is_question =
+            matches!(message, Say::Reserve { .. } | Say::MemoryQuery { .. } | Say::HeadRoomWanted { .. });
+        if self.recovery.is_active() && is_question {
             return self.defer(member, message);
         }
         match message {

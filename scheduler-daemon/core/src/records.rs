@@ -258,6 +258,8 @@ pub(crate) struct HeadRoomRequest {
     pub(crate) request: RequestId,
     pub(crate) bytes: u64,
     pub(crate) made_bytes: u64,
+    /// Not longer than this does it wait for the end of the holder's turn.
+    pub(crate) until: Duration,
 }
 
 impl Device {

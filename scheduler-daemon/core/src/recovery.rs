@@ -92,6 +92,9 @@ impl Core {
             MemberMessage::MemoryQuery { request, .. } => {
                 self.send(member, ToMember::MemoryAnswer { request, total_bytes: 0, free_bytes: 0 });
             }
+            MemberMessage::HeadRoomWanted { request, .. } => {
+                self.send(member, ToMember::HeadRoomMade { request, bytes: 0 });
+            }
             _ => {}
         }
     }

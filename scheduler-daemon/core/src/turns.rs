@@ -135,7 +135,8 @@ impl Core {
         }
         let mut blocked: BTreeSet<DeviceKey> = BTreeSet::new();
         for (key, device) in &self.devices {
-            if device.holder.is_some() || device.quarantined.is_some() {
+            let makes_room = !device.head_room_requests.is_empty();
+            if device.holder.is_some() || device.quarantined.is_some() || makes_room {
                 blocked.insert(*key);
             }
         }
@@ -292,7 +293,7 @@ impl Core {
         tenant.members.iter().filter_map(|id| self.members.get(id)).any(|member| member.ready)
     }
 
-    /// Other tenants that wait for a device of this tenant's turn.
+    /// Other tenants that wait for a device of this tenant's turn, or for room on it.
     pub(crate) fn others_waiting(&self, tenant_id: TenantId) -> u32 {
         let Some(turn) = self.tenants.get(&tenant_id).and_then(|tenant| tenant.turn.as_ref()) else {
             return 0;
@@ -304,7 +305,8 @@ impl Core {
             (1, Some(only)) => only.len(),
             (_, Some(first)) => waiters.fold(first.clone(), |all, more| &all | more).len(),
         };
-        u32::try_from(count).unwrap_or(u32::MAX)
+        let for_room = turn.devices.iter().filter(|key| self.head_room_waits_for_holder(**key)).count();
+        u32::try_from(count + for_room).unwrap_or(u32::MAX)
     }
 
     /// Tells the device's holder how many wait, if that has changed, and watches its quantum.

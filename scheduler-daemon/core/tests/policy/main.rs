@@ -2,6 +2,7 @@
 
 mod exhaustive;
 mod harness;
+mod head_room;
 mod ledger;
 mod load;
 mod memory;
