@@ -10,7 +10,6 @@ use crate::lifecycle::{self, State};
 use crate::member::Member;
 use crate::memory;
 use crate::message;
-use crate::unhandled::Reporter;
 use crate::watch::Watch;
 use crate::worker;
 use core::time::Duration;
@@ -25,6 +24,8 @@ use turnus_protocol::{ClientMessage, DaemonMessage, MemberSettings};
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_BACK_OFF: Duration = Duration::from_millis(50);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
+/// How long a new daemon's member waits for fresh numbers of its devices.
+const ASK_WORKER: Duration = Duration::from_millis(250);
 /// How often counts of unhandled calls are reported.
 const REPORT: Duration = Duration::from_secs(1);
 
@@ -82,8 +83,7 @@ fn say_hello(socket: &Socket, config: &Config, resume: Option<Resume>) -> Result
 
 /// The thread's life.
 pub(crate) fn run(member: &'static Member, mut identity: Resume) {
-    let mut client =
-        Client { member, watch: Watch::new(), unhandled: Reporter::default(), reported: Instant::now() };
+    let mut client = Client { member, watch: Watch::new(), reported: Instant::now() };
     loop {
         client.serve();
         if lifecycle::is_detached() {
@@ -100,7 +100,6 @@ pub(crate) fn run(member: &'static Member, mut identity: Resume) {
 struct Client {
     member: &'static Member,
     watch: Watch,
-    unhandled: Reporter,
     reported: Instant,
 }
 
@@ -172,9 +171,7 @@ impl Client {
     fn report_unhandled(&mut self) {
         if self.reported.elapsed() >= REPORT {
             self.reported = Instant::now();
-            for (name, count) in self.unhandled.news() {
-                self.member.connection.send(&ClientMessage::Unhandled { name, count });
-            }
+            self.member.report_unhandled();
         }
     }
 
@@ -201,7 +198,7 @@ impl Client {
                 return None;
             }
             match find_daemon(&self.member.config, Some(identity)) {
-                Ok((socket, welcome)) => return Some(self.resume(socket, welcome)),
+                Ok((socket, welcome)) => return Some(self.resume(socket, welcome, identity)),
                 Err(reason) => {
                     if said != reason {
                         message::debug(|| reason.clone());
@@ -214,11 +211,14 @@ impl Client {
     }
 
     /// Tells a new daemon what this member holds, and makes it the one everybody talks to.
-    fn resume(&mut self, socket: Socket, welcome: Welcome) -> Resume {
+    fn resume(&mut self, socket: Socket, welcome: Welcome, former: Resume) -> Resume {
         let member = self.member;
         let number = member.connection.number() + 1;
-        let devices = member.worker.run(|member| member.contexts.device_messages()).unwrap_or_default();
-        let epoch = member.turn().claimed_epoch();
+        let is_restarted = former.incarnation != welcome.identity.incarnation;
+        // The worker may be moving bytes for longer than the daemon waits for us.
+        let devices = member.worker.run_within(ASK_WORKER, |member| member.contexts.device_messages());
+        let devices = devices.unwrap_or_else(|| member.contexts.last_device_messages());
+        let epoch = member.turn().claimed_epoch().filter(|_| is_restarted);
         let claim = |claims: Option<memory::Claims<'_>>| {
             let held = claims.as_ref().map(|claims| claims.devices.as_slice()).unwrap_or_default();
             for mut message in devices {
@@ -254,7 +254,10 @@ impl Client {
             None => claim(None),
         }
         member.set_settings(welcome.settings);
-        self.watch.resumed(member, welcome.page);
+        self.watch.resumed(member, welcome.page, epoch.is_some());
+        if is_restarted {
+            member.report_unhandled_anew();
+        }
         member.requests.reconnected();
         lifecycle::change(State::Lost, State::Active);
         message::debug(|| format!("member {} of {} again", welcome.identity.member.0, welcome.tenant_name));

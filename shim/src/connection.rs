@@ -126,7 +126,20 @@ impl Connection {
 
     /// Sends one message; drops it when there is no daemon.
     pub(crate) fn send(&self, message: &ClientMessage) {
+        self.send_locked(&self.socket.lock().unwrap_or_else(PoisonError::into_inner), message);
+    }
+
+    /// As [`Connection::send`], but only on this connection. False: there is a later one.
+    pub(crate) fn send_on(&self, number: u64, message: &ClientMessage) -> bool {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = self.number() == number;
+        if is_it {
+            self.send_locked(&socket, message);
+        }
+        is_it
+    }
+
+    fn send_locked(&self, socket: &Option<OwnedFd>, message: &ClientMessage) {
         if let Some(socket) = socket.as_ref()
             && let Err(error) = send(socket.as_raw_fd(), message, None)
         {

@@ -1,8 +1,8 @@
-//! The live contexts of this process: where the worker may go, and which devices are in use.
+//! The live contexts of this process: where our threads may go, and which devices are in use.
 //!
-//! Contexts are only found, never made, kept or made current for anybody but the worker. Before
-//! one is destroyed or reset the worker and its streams have left it. The daemon hears of a device
-//! when its first context appears.
+//! Contexts are only found, never made or kept, and made current only for the length of a call of
+//! ours. Before one is destroyed or reset our threads and streams have left it. The daemon hears of
+//! a device when its first context appears.
 
 use crate::devices;
 use crate::headroom::with_room;
@@ -21,8 +21,10 @@ use turnus_protocol::{ClientMessage, DeviceUuid};
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
     state: Mutex<State>,
-    /// The worker has left a context.
+    /// One of us has left a context.
     left: Condvar,
+    /// Held while a context is destroyed: the driver may give its handle to a new one at once.
+    ending: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +32,8 @@ struct State {
     live: Vec<Live>,
     /// Devices that the daemon knows.
     announced: BTreeMap<DeviceUuid, CUdevice>,
+    /// What it was told of them last.
+    said: BTreeMap<DeviceUuid, ClientMessage>,
     /// Retains less releases of each primary context, as far as we saw them.
     retains: BTreeMap<CUdevice, u64>,
     faulted: BTreeMap<DeviceUuid, u32>,
@@ -41,7 +45,8 @@ struct Live {
     ordinal: CUdevice,
     uuid: DeviceUuid,
     is_primary: bool,
-    worker_inside: bool,
+    /// How many of us have it current.
+    inside: u32,
     is_leaving: bool,
 }
 
@@ -49,16 +54,16 @@ struct Live {
 const STICKY: [u32; 14] = [214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719, 720, 721, 999];
 
 impl Contexts {
-    /// Runs `act` on the worker inside the context; `None` if it is gone or about to go.
+    /// Runs `act` inside the context; `None` if it is gone or about to go.
     fn inside<R>(&self, context: Context, act: impl FnOnce(&real::Api) -> R) -> Option<R> {
         let api = real::api()?;
         {
             let mut state = self.state();
             let live = state.live.iter_mut().find(|live| live.context == context && !live.is_leaving)?;
-            live.worker_inside = true;
+            live.inside += 1;
         }
-        // SAFETY: the context is live and its destruction waits for us; the worker's stack of
-        // current contexts is its own.
+        // SAFETY: the context is live and its destruction waits for us; what is current for the
+        // calling thread is put back.
         let result = unsafe {
             match api.cuCtxPushCurrent_v2(context.0 as CUcontext) {
                 Ok(()) => {
@@ -72,13 +77,13 @@ impl Contexts {
         };
         let mut state = self.state();
         if let Some(live) = state.live.iter_mut().find(|live| live.context == context) {
-            live.worker_inside = false;
+            live.inside -= 1;
         }
         self.left.notify_all();
         result
     }
 
-    /// Waits for all work of all contexts. Only the worker calls this.
+    /// Waits for all work of all contexts. Only the waiter and the worker call this.
     pub(crate) fn synchronise(&self, member: &'static Member) {
         let live: Vec<Live> = self.state().live.clone();
         for live in live {
@@ -96,7 +101,18 @@ impl Contexts {
         let code = error.code();
         let sticks = STICKY.contains(&code);
         if sticks && self.state().faulted.insert(uuid, code).is_none() {
+            // Under the turn's lock: nobody may ask for the next turn before the daemon has heard
+            // that this one is over.
+            let mut turn = member.turn();
             member.connection.send(&ClientMessage::Faulted { device: uuid, code });
+            if turn.faulted() {
+                member.gate.close();
+                if let Some(memory) = memory::get() {
+                    memory.turn_ended();
+                }
+            }
+            drop(turn);
+            member.wake_waiting_threads();
         }
         sticks
     }
@@ -117,7 +133,22 @@ impl Contexts {
         announced.into_iter().filter_map(|(uuid, ordinal)| self.device_message(uuid, ordinal)).collect()
     }
 
+    /// As far as they are known without asking the driver.
+    pub(crate) fn last_device_messages(&self) -> Vec<ClientMessage> {
+        self.state().said.values().cloned().collect()
+    }
+
     fn device_message(&self, uuid: DeviceUuid, ordinal: CUdevice) -> Option<ClientMessage> {
+        let fresh = self.ask_device(uuid, ordinal);
+        let mut state = self.state();
+        if let Some(message) = &fresh {
+            state.said.insert(uuid, message.clone());
+        }
+        // Without a context nobody can be asked, but bytes may still be there.
+        fresh.or_else(|| state.said.get(&uuid).cloned())
+    }
+
+    fn ask_device(&self, uuid: DeviceUuid, ordinal: CUdevice) -> Option<ClientMessage> {
         let context = self.state().live.iter().find(|live| live.uuid == uuid)?.context;
         let (name, (total_bytes, free_bytes)) =
             self.inside(context, |api| memory_info(api).map(|info| (devices::name_of(api, ordinal), info)))??;
@@ -144,22 +175,22 @@ impl Contexts {
                 ));
             }
         };
+        drop(self.ending());
         let is_new_device = {
             let mut state = self.state();
             if state.live.iter().any(|live| live.context == context) {
                 return;
             }
-            let live = Live { context, ordinal, uuid, is_primary, worker_inside: false, is_leaving: false };
+            let live = Live { context, ordinal, uuid, is_primary, inside: 0, is_leaving: false };
             state.live.push(live);
             state.announced.insert(uuid, ordinal).is_none()
         };
         if is_new_device {
-            // Waited for: the daemon must know the device before this context's first call waits.
-            member.worker.run(move |member| {
-                if let Some(message) = member.contexts.device_message(uuid, ordinal) {
-                    member.connection.send(&message);
-                }
-            });
+            // Here and now: the daemon must know the device before this context's first call waits.
+            match self.device_message(uuid, ordinal) {
+                Some(message) => member.connection.send(&message),
+                None => drop(self.state().announced.remove(&uuid)),
+            }
         } else {
             member.worker.post(move |member| member.contexts.report_usage(member, uuid));
         }
@@ -170,14 +201,14 @@ impl Contexts {
         }
     }
 
-    /// Makes the worker leave the context and keeps it out.
+    /// Makes our threads leave the context and keeps them out.
     fn leave(&self, context: Context) {
         let mut state = self.state();
         match state.live.iter_mut().find(|live| live.context == context) {
             Some(live) => live.is_leaving = true,
             None => return,
         }
-        while state.live.iter().any(|live| live.context == context && live.worker_inside) {
+        while state.live.iter().any(|live| live.context == context && live.inside > 0) {
             state = self.left.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         drop(state);
@@ -195,8 +226,10 @@ impl Contexts {
             live.is_leaving = false;
         }
         drop(state);
-        if let Some(memory) = memory::get().filter(|_| is_gone) {
-            memory.context_gone(context);
+        match memory::get() {
+            Some(memory) if is_gone => memory.context_gone(context),
+            Some(memory) => memory.context_stays(context),
+            None => {}
         }
     }
 
@@ -206,6 +239,10 @@ impl Contexts {
             .iter()
             .find(|live| live.is_primary && live.ordinal == ordinal)
             .map(|live| live.context)
+    }
+
+    fn ending(&self) -> MutexGuard<'_, ()> {
+        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -295,9 +332,11 @@ pub(crate) unsafe fn create_v4(
 /// Arguments as of the driver's function.
 pub(crate) unsafe fn destroy(real: fns::cuCtxDestroy_v2, context: CUcontext) -> CUresult {
     let ours = member::current().map(|member| (member, Context(context as usize)));
-    if let Some((member, context)) = ours {
+    let _ending = ours.map(|(member, context)| {
+        let ending = member.contexts.ending();
         member.contexts.leave(context);
-    }
+        ending
+    });
     // SAFETY: the argument is passed through.
     let result = unsafe { real(context) };
     if let Some((member, context)) = ours {
@@ -356,6 +395,7 @@ fn ending_primary(device: CUdevice, may_end: bool, call: impl FnOnce() -> CUresu
         .filter(|_| may_end)
         .and_then(|member| Some((member, member.contexts.primary_of(device)?)));
     let Some((member, context)) = primary else { return call() };
+    let _ending = member.contexts.ending();
     member.contexts.leave(context);
     let result = call();
     member.contexts.left(context, result.is_ok() && !is_primary_active(device));

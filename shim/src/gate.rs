@@ -10,7 +10,7 @@ use crate::lifecycle;
 use crate::marks;
 use crate::member::{self, Member};
 use crate::memory;
-use crate::turn::Step;
+use crate::turn::{Step, Turn};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use turnus_bindings::CUerror;
@@ -104,7 +104,7 @@ fn next_step(member: &'static Member, mark: &ThreadMark) -> Step {
     let mut turn = member.turn();
     let step = turn.next_step(member.word().load(Ordering::Acquire), member.captures.any_open());
     match step {
-        Step::TryReady { word } if !declare_ready(member, word) => {
+        Step::TryReady { word } if !declare_ready(member, &turn, word) => {
             member.worker.want_restore();
             Step::WaitForChange { ask: false }
         }
@@ -133,9 +133,13 @@ fn sleep(member: &Member, step: Step, change: u32) {
     }
 }
 
-/// Declares readiness for an open word if every byte is on the device. The caller holds the
-/// turn's lock and has made sure that the turn is held and nothing is being evicted.
-pub(crate) fn declare_ready(member: &Member, word: u32) -> bool {
+/// Declares readiness for an open word if every byte is on the device and none is leaving it. The
+/// caller has made sure that the turn is held; the turn is passed as proof that its lock is.
+pub(crate) fn declare_ready(member: &Member, turn: &Turn, word: u32) -> bool {
+    if turn.is_evicting() {
+        // An order that began before the turn did. At first its frames look as if they stayed.
+        return false;
+    }
     match memory::get() {
         Some(memory) => memory.if_complete(|| member.gate.set_ready(word)).is_some(),
         None => {

@@ -133,7 +133,8 @@ fn start() -> Result<State, CUerror> {
     member.connection.send(&ClientMessage::Ready);
     let identity = welcome.identity;
     let started = spawn("turnus-client", move || client::run(member, identity))
-        .and_then(|()| spawn("turnus-worker", move || worker::run(member)));
+        .and_then(|()| spawn("turnus-worker", move || worker::run(member)))
+        .and_then(|()| spawn("turnus-waiter", move || worker::run_waiter(member)));
     if let Err(error) = started {
         message::error(&format!("no thread could be started ({error}); the program runs unscheduled"));
         member.connection.close();
@@ -186,7 +187,9 @@ extern "C" fn at_exit() {
         }
         member.requests.end();
         member.wake_waiting_threads();
+        member.waiter.stop(WORKER_STOP / 2);
         member.worker.stop(WORKER_STOP);
+        member.report_unhandled();
         member.connection.send(&ClientMessage::Goodbye);
     });
 }

@@ -12,12 +12,13 @@ use crate::contexts::Contexts;
 use crate::marks::Marks;
 use crate::requests::Requests;
 use crate::turn::Turn;
+use crate::unhandled::Reporter;
 use crate::worker;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use turnus_gate::gate::{Barrier, DaemonWord, Gate};
 use turnus_gate::page::{GatePage, wake_private};
-use turnus_protocol::MemberSettings;
+use turnus_protocol::{ClientMessage, MemberSettings};
 
 /// What the hot path reads; nothing here is written in a turn.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub(crate) struct Member {
     pub(crate) connection: Connection,
     pub(crate) requests: Requests,
     pub(crate) worker: worker::Queue,
+    pub(crate) waiter: worker::Queue,
+    unhandled: Mutex<Reporter>,
     pub(crate) config: Config,
     settings: Mutex<MemberSettings>,
     bell: Bell,
@@ -86,6 +89,8 @@ impl Member {
             connection,
             requests: Requests::default(),
             worker: worker::Queue::default(),
+            waiter: worker::Queue::default(),
+            unhandled: Mutex::default(),
             config,
             settings: Mutex::new(settings),
             bell: Bell::new(),
@@ -123,6 +128,19 @@ impl Member {
     /// Takes over a new daemon's settings.
     pub(crate) fn set_settings(&self, settings: MemberSettings) {
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+    }
+
+    /// Tells the daemon which calls were not handled since the last time.
+    pub(crate) fn report_unhandled(&self) {
+        let mut reporter = self.unhandled.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, count) in reporter.news() {
+            self.connection.send(&ClientMessage::Unhandled { name, count });
+        }
+    }
+
+    /// A new daemon has heard of none of them.
+    pub(crate) fn report_unhandled_anew(&self) {
+        *self.unhandled.lock().unwrap_or_else(PoisonError::into_inner) = Reporter::default();
     }
 
     /// The number that changes when waiting threads should look again.

@@ -47,14 +47,20 @@ impl Requests {
         connection: &Connection,
         make: impl FnOnce(RequestId) -> ClientMessage,
     ) -> Result<Answer, Unanswered> {
+        let asked_on = connection.number();
         let mut state = self.state();
         check(&state)?;
         state.last += 1;
         let number = state.last;
         state.open.insert(number, None);
         drop(state);
-        connection.send(&make(RequestId(number)));
+        let is_sent = connection.send_on(asked_on, &make(RequestId(number)));
         let mut state = self.state();
+        if !is_sent {
+            // The daemon was replaced meanwhile. The new one must not do what nobody waits for.
+            state.open.remove(&number);
+            return Err(Unanswered::Lost);
+        }
         loop {
             match state.open.get_mut(&number) {
                 Some(Some(_)) => {

@@ -3,6 +3,7 @@
 use crate::member::Member;
 use crate::memory::{Lease, Scheduler};
 use crate::requests::Unanswered;
+use crate::unhandled;
 use core::time::Duration;
 use turnus_gate::word::READY_FOR_NONE;
 use turnus_protocol::{ClientMessage, DaemonMessage, DeviceUuid, Reason};
@@ -48,8 +49,8 @@ impl Scheduler for MemoryScheduler {
             .requests
             .ask(&self.0.connection, |request| ClientMessage::SegmentWanted { request, bytes });
         match answer {
-            Ok((DaemonMessage::SegmentLeased { segment, bytes, .. }, Some(descriptor), _)) => {
-                Some(Lease { segment, bytes, descriptor })
+            Ok((DaemonMessage::SegmentLeased { segment, bytes, .. }, Some(descriptor), connection)) => {
+                Some(Lease { segment, bytes, descriptor, connection })
             }
             _ => None,
         }
@@ -73,6 +74,6 @@ impl Scheduler for MemoryScheduler {
     }
 
     fn submissions(&self) -> Option<u64> {
-        Some(self.0.marks.submissions())
+        unhandled::sees_all_work().then(|| self.0.marks.submissions())
     }
 }

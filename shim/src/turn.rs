@@ -192,10 +192,17 @@ impl Turn {
         };
     }
 
-    /// The turn that a new daemon is told about.
+    /// A sticky fault was said: the daemon takes it as the end of the turn and says nothing more
+    /// about it. True if a turn was held; the next call asks for another.
+    pub(crate) fn faulted(&mut self) -> bool {
+        self.release().is_some()
+    }
+
+    /// The turn that a new daemon is told about. Of one whose message never came the word has the
+    /// lower half of the epoch, which is all that is needed to tell that there was one.
     pub(crate) fn claimed_epoch(&self) -> Option<Epoch> {
         match self.phase {
-            Phase::Held { epoch, .. } => epoch,
+            Phase::Held { epoch, word } => Some(epoch.unwrap_or(Epoch(u64::from(word >> 1)))),
             Phase::Draining { epoch } => Some(epoch),
             _ => None,
         }
@@ -352,5 +359,28 @@ mod tests {
         );
         turn.reconnected();
         assert!(turn.ask());
+    }
+
+    /// The daemon died between opening the gate and saying so.
+    #[test]
+    fn a_turn_that_was_taken_before_its_message_is_claimed_too() {
+        let mut turn = Turn::new();
+        turn.next_step(open(FIRST), false);
+        turn.lost();
+        let claimed = turn.claimed_epoch().expect("work may be running");
+        assert!(word::is_of_epoch(open(FIRST), claimed.0));
+    }
+
+    #[test]
+    fn after_a_fault_the_turn_is_over_and_the_next_call_asks_again() {
+        let mut turn = Turn::new();
+        turn.granted(FIRST);
+        assert!(turn.faulted());
+        assert_eq!(
+            turn.next_step(closed(FIRST), false),
+            Step::WaitForWord { word: closed(FIRST), ask: true }
+        );
+        turn.granted(SECOND);
+        assert_eq!(turn.next_step(open(SECOND), false), Step::TryReady { word: open(SECOND) });
     }
 }

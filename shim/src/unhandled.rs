@@ -9,12 +9,14 @@
 use crate::boundary;
 use crate::driver;
 use crate::hooks::Entry;
+use crate::message;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use turnus_bindings::CUresult;
+use turnus_bindings::class::{Class, Handling, base_name, class_of};
 
 /// What a stub reads and writes. The layout is known to the assembly below.
 #[derive(Debug)]
@@ -216,10 +218,37 @@ extern "C" fn absent() -> CUresult {
     boundary::ABSENT
 }
 
+/// Work may reach the device past the gate: a name that gives work or copies was given out that has
+/// no hook here.
+static IS_BLIND: AtomicBool = AtomicBool::new(false);
+
+/// Whether every call that can write device memory is counted at the gate.
+pub(crate) fn sees_all_work() -> bool {
+    !IS_BLIND.load(Ordering::Acquire)
+}
+
+/// A program is given a function of the driver that has no hook. `is_there`: the driver has it.
+pub(crate) fn note_unhooked(name: &CStr, is_there: impl FnOnce() -> bool) {
+    let Ok(text) = name.to_str() else { return };
+    if sees_all_work() && may_write_unseen(text) && is_there() {
+        IS_BLIND.store(true, Ordering::Release);
+        message::debug(|| format!("{text} is unknown here: all bytes count as written from now on"));
+    }
+}
+
+/// Whether the name is younger than our list, and not of a family that is known to write nothing.
+fn may_write_unseen(name: &str) -> bool {
+    let may_write = class_of(name).is_none_or(|entry| {
+        entry.handling == Handling::NotHandledYet && matches!(entry.class, Class::Submits | Class::Copies)
+    });
+    may_write && !turnus_bindings::NAMES.iter().any(|known| base_name(known) == base_name(name))
+}
+
 static ESCAPED: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
 
 /// Counts a name whose address was out of our reach; true the first time.
 pub(crate) fn count_escape(name: &str) -> bool {
+    IS_BLIND.store(true, Ordering::Release);
     let mut escaped = ESCAPED.lock().unwrap_or_else(PoisonError::into_inner);
     let count = escaped.entry(name.to_owned()).or_insert(0);
     *count += 1;
@@ -248,5 +277,23 @@ impl Reporter {
             }
         }
         news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_young_names_that_may_write_end_the_belief_that_bytes_are_unwritten() {
+        for name in ["cuMemcpyQuantum", "cuLaunchKernelSideways", "cuNewThing", "cuStreamWriteValue128_ptsz"]
+        {
+            assert!(may_write_unseen(name), "{name}");
+        }
+        for name in
+            ["cuMemAdvise", "cuMemAdvise_v2", "cuEventRecord", "cuLaunchHostFunc", "cuMemPoolExportNew"]
+        {
+            assert!(!may_write_unseen(name), "{name}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! How a drain goes on, and when a holder is idle: what the client thread does between messages.
 //!
-//! Waiting for submitted work is a job of the worker's ("a pass over all contexts"); this module
+//! Waiting for submitted work is a job of the waiter's ("a pass over all contexts"); this module
 //! decides when one is started and what its end means. While work does not end, waiting
 //! submissions are let through one at a time, since a running kernel may wait for exactly one of
 //! them. A pass says nothing about work that was submitted after its start, so whatever is let
@@ -18,7 +18,7 @@ use turnus_gate::page::GatePage;
 use turnus_gate::word::{self, READY_FOR_NONE};
 use turnus_protocol::{ClientMessage, Epoch};
 
-/// How often a drain or an idle holder is looked at; the worker's end of a pass is heard at once.
+/// How often a drain or an idle holder is looked at; the end of a pass is heard at once.
 const LOOK: Duration = Duration::from_millis(1);
 /// How long a permit that no thread takes stays.
 const PERMIT: Duration = Duration::from_millis(20);
@@ -58,7 +58,7 @@ struct Idle {
     since: Instant,
 }
 
-/// One pass of the worker over all contexts.
+/// One pass of the waiter over all contexts.
 #[derive(Debug)]
 struct Pass {
     /// Calls that had passed when it was started; it says nothing about later ones.
@@ -70,7 +70,7 @@ impl Pass {
     fn start(member: &'static Member, submissions: u64) -> Pass {
         let ended = Arc::new(AtomicU64::new(0));
         let says_so = ended.clone();
-        member.worker.post(move |member| {
+        member.waiter.post(move |member| {
             member.contexts.synchronise(member);
             tell_memory(member, submissions);
             says_so.store(1, Ordering::Release);
@@ -100,12 +100,15 @@ impl Watch {
             member.replace_page(next.page);
         }
         turn.granted(epoch);
-        if turn.is_evicting() || !gate::declare_ready(member, word::open(epoch.0)) {
+        if !gate::declare_ready(member, &turn, word::open(epoch.0)) {
             member.worker.want_restore();
         }
         drop(turn);
         self.drain = None;
         self.idle = None;
+        // Of the turn before: when it ended, nobody was told. If some wait now, the page says so,
+        // and a message follows.
+        self.others_waiting = 0;
         member.wake_waiting_threads();
     }
 
@@ -138,7 +141,7 @@ impl Watch {
             if let Some(memory) = memory::get() {
                 memory.turn_began();
             }
-            if !gate::declare_ready(member, word::open(epoch.0)) {
+            if !gate::declare_ready(member, &turn, word::open(epoch.0)) {
                 member.worker.want_restore();
             }
         }
@@ -175,20 +178,22 @@ impl Watch {
         if let Phase::Held { word, .. } = turn.phase() {
             // A drain that was under way is off: whoever is wholly here runs on, if the word is
             // still open.
-            let _ = gate::declare_ready(member, word);
+            let _ = gate::declare_ready(member, &turn, word);
         }
         drop(turn);
         member.wake_waiting_threads();
     }
 
     /// A new daemon knows what we hold. Who holds a turn runs on under the old page until the new
-    /// daemon has said its word about it.
-    pub(crate) fn resumed(&mut self, member: &'static Member, page: GatePage) {
+    /// daemon has said its word about it. `is_claimed`: it was told of the turn; the daemon that gave
+    /// it is not, since for that one the turn ended with the connection.
+    pub(crate) fn resumed(&mut self, member: &'static Member, page: GatePage, is_claimed: bool) {
         let mut turn = member.turn();
         turn.reconnected();
-        if matches!(turn.phase(), Phase::Held { .. }) {
+        if is_claimed && matches!(turn.phase(), Phase::Held { .. }) {
             self.next_page = Some(NextPage { page, since: Instant::now() });
         } else {
+            turn.drop_claim();
             member.gate.close();
             member.replace_page(page);
         }
@@ -315,7 +320,13 @@ fn may_let_through(member: &Member) -> bool {
 /// the memory may use again what was freed under running work.
 fn tell_memory(member: &Member, submissions: u64) {
     let turn = member.turn();
-    let is_still = member.gate.ready_word() == READY_FOR_NONE
+    let is_closed = member.gate.ready_word() == READY_FOR_NONE;
+    if is_closed {
+        // An allocation takes the readiness away without a barrier: who passed just before must be
+        // seen.
+        member.gate.close();
+    }
+    let is_still = is_closed
         && !turn.has_permit()
         && !member.captures.any_open()
         && !member.marks.any_inside()
@@ -349,7 +360,7 @@ fn release(member: &'static Member, submissions: u64) {
         && member.marks.submissions() == submissions
         && !member.captures.any_open();
     if !is_idle {
-        let _ = gate::declare_ready(member, word);
+        let _ = gate::declare_ready(member, &turn, word);
         drop(turn);
         member.wake_waiting_threads();
         return;

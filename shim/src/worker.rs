@@ -1,9 +1,10 @@
-//! The only thread that calls the driver for us.
+//! The threads that call the driver for us: the worker, which moves bytes, and the waiter.
 //!
-//! It moves bytes, waits for work to finish and asks what a new device looks like. The program's
-//! threads and their current contexts are never used for that, except where a hook only asks what
-//! is current. Other threads hand it jobs; restoring and tidying are flags, since one more wish
-//! changes nothing. Read next: `contexts.rs` (which contexts it may enter), `memory/`.
+//! The waiter only waits for submitted work to finish. It is a thread of its own because that may
+//! take for ever: a kernel may wait for a launch that waits for frames, which the worker must make.
+//! The program's threads and their current contexts are never used for either, except where a hook
+//! asks what is current or what a new context looks like. Other threads hand over jobs; restoring
+//! and tidying are flags, since one more wish changes nothing. Read next: `contexts.rs`, `memory/`.
 
 use crate::gate;
 use crate::member::Member;
@@ -23,7 +24,10 @@ const TRY_AGAIN: Duration = Duration::from_millis(20);
 
 type Job = Box<dyn FnOnce(&'static Member) + Send>;
 
-/// What the worker is asked to do.
+/// Shortest pause before tidying is tried again.
+const TIDY_AGAIN_MIN: Duration = Duration::from_millis(10);
+
+/// What a thread of ours is asked to do.
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -35,6 +39,8 @@ struct State {
     jobs: VecDeque<Job>,
     restore: bool,
     tidy: bool,
+    /// When the memory wants to tidy unasked.
+    tidy_at: Option<Instant>,
     stop: bool,
     busy: bool,
 }
@@ -62,16 +68,17 @@ impl Queue {
         }
     }
 
-    /// Runs a job and waits for what it makes; `None` when the worker stops first.
-    pub(crate) fn run<R: Send + 'static>(
+    /// Runs a job and waits for what it makes; `None` when the thread stops first or has no time.
+    pub(crate) fn run_within<R: Send + 'static>(
         &self,
+        at_most: Duration,
         job: impl FnOnce(&'static Member) -> R + Send + 'static,
     ) -> Option<R> {
         let (give, take) = mpsc::sync_channel(1);
         self.post(move |member| {
             let _ = give.send(job(member));
         });
-        take.recv().ok()
+        take.recv_timeout(at_most).ok()
     }
 
     /// Frames are missing while the turn is held, or credits have arrived.
@@ -84,6 +91,11 @@ impl Queue {
     pub(crate) fn want_tidy(&self) {
         self.state().tidy = true;
         self.changed.notify_all();
+    }
+
+    /// The memory has tidied: it wants to do so again after this time, if ever.
+    fn tidy_again(&self, after: Option<Duration>) {
+        self.state().tidy_at = after.map(|after| Instant::now() + after.max(TIDY_AGAIN_MIN));
     }
 
     /// Takes no more jobs and waits, at most so long, until the worker has left the driver.
@@ -110,7 +122,9 @@ impl Queue {
                 Some(Next::Job(job))
             } else if core::mem::take(&mut state.restore) {
                 Some(Next::Restore)
-            } else if core::mem::take(&mut state.tidy) {
+            } else if core::mem::take(&mut state.tidy)
+                || state.tidy_at.take_if(|at| *at <= Instant::now()).is_some()
+            {
                 Some(Next::Tidy)
             } else {
                 None
@@ -120,7 +134,17 @@ impl Queue {
                     state.busy = !matches!(next, Next::Stop);
                     return next;
                 }
-                None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => state = self.wait(state),
+            }
+        }
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        match state.tidy_at {
+            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(at) => {
+                let left = at.saturating_duration_since(Instant::now());
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
             }
         }
     }
@@ -132,6 +156,15 @@ impl Queue {
 
 /// The worker's life.
 pub(crate) fn run(member: &'static Member) {
+    serve(member, &member.worker);
+}
+
+/// The waiter's life: nobody wants anything of it but jobs.
+pub(crate) fn run_waiter(member: &'static Member) {
+    serve(member, &member.waiter);
+}
+
+fn serve(member: &'static Member, queue: &Queue) {
     if let Some(api) = real::api() {
         let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: `mode` may be read and written. Relaxed: our calls must never invalidate a
@@ -139,13 +172,14 @@ pub(crate) fn run(member: &'static Member) {
         let _ = unsafe { api.cuThreadExchangeStreamCaptureMode(&mut mode) };
     }
     loop {
-        match member.worker.next() {
+        match queue.next() {
             Next::Stop => return,
             Next::Job(job) => job(member),
             Next::Restore => restore(member),
             Next::Tidy => {
                 if let Some(memory) = memory::get() {
-                    memory.tidy();
+                    let after = memory.tidy();
+                    queue.tidy_again(after);
                 }
             }
         }
@@ -197,7 +231,7 @@ fn open_gate(member: &'static Member, epoch: Epoch, is_broken: bool) -> bool {
     }
     if is_broken {
         member.gate.set_ready(word);
-    } else if !gate::declare_ready(member, word) {
+    } else if !gate::declare_ready(member, &turn, word) {
         // Something was allocated meanwhile.
         member.worker.want_restore();
         return false;

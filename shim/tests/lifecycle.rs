@@ -153,6 +153,24 @@ fn lifecycle_an_exit_says_goodbye_and_is_quick() {
 }
 
 #[test]
+fn lifecycle_the_counts_of_a_short_program_arrive() {
+    let bench = Bench::with_driver(&[]);
+    let (mut puppet, mut member, _daemon) = member_with_turn(&bench, &[]);
+    puppet.does("async", "async 0");
+    puppet.tell("exit");
+    let counted = std::cell::Cell::new(0);
+    member.expect("Goodbye", |message| match message {
+        ClientMessage::Unhandled { name, count } if name == "cuMemAllocAsync" => {
+            counted.set(counted.get() + count);
+            None
+        }
+        ClientMessage::Goodbye => Some(()),
+        _ => None,
+    });
+    assert_eq!(counted.get(), 1);
+}
+
+#[test]
 fn lifecycle_an_exit_from_another_thread_says_goodbye_while_a_call_waits() {
     let bench = Bench::with_driver(&[]);
     let (mut puppet, mut member, _daemon) = member_with_turn(&bench, &[]);
@@ -197,7 +215,7 @@ fn lifecycle_our_threads_take_no_signals() {
             }
         }
     }
-    assert_eq!(ours, 2);
+    assert_eq!(ours, 3);
 }
 
 #[test]

@@ -192,6 +192,99 @@ fn scheduling_a_holder_whose_work_runs_is_not_idle() {
     scene.member.expect("TurnReleased", |message| (*message == released).then_some(()));
 }
 
+/// The daemon takes a sticky fault as the end of the turn. Without asking again every later call, and
+/// be it to hear the error, would wait for ever.
+#[test]
+fn scheduling_after_a_fault_a_call_asks_for_a_turn_and_hears_the_error() {
+    let mut scene = scene_with_turn();
+    scene.puppet.does("launch 2", "launch 0");
+    scene.member.page.set_others_waiting(1);
+    scene.member.send(DaemonMessage::OthersWaiting { count: 1 });
+    // A pass is under way, and the call that ends it makes the holder look busy.
+    std::thread::sleep(SOON);
+    scene.puppet.does("launch 4", "launch 0");
+    scene.member.expect("Faulted", |message| {
+        matches!(message, ClientMessage::Faulted { code: 700, .. }).then_some(())
+    });
+    scene.member.page.close(1);
+    scene.member.page.set_others_waiting(0);
+    scene.puppet.tell("launch 1");
+    scene.member.expect_request();
+    scene.member.grant(2);
+    assert_eq!(scene.puppet.hear(), "launch 700");
+}
+
+/// The waiting of the turn before is over: who runs alone keeps the turn.
+#[test]
+fn scheduling_a_new_turn_starts_without_others_waiting() {
+    let mut scene = scene_with_turn();
+    scene.member.send(DaemonMessage::OthersWaiting { count: 1 });
+    let released = |epoch| move |message: &ClientMessage| *message == ClientMessage::TurnReleased { epoch };
+    assert!(scene.member.hears(Duration::from_secs(20), released(Epoch(1))));
+    scene.member.page.close(1);
+    scene.puppet.tell("launch 1");
+    scene.member.expect_request();
+    scene.member.grant(2);
+    assert_eq!(scene.puppet.hear(), "launch 0");
+    assert!(!scene.member.hears(SOON, released(Epoch(2))), "released although nobody waits");
+}
+
+/// Waiting for a kernel that does not end holds up nothing else that we do.
+#[test]
+fn scheduling_an_order_is_obeyed_while_a_pass_waits_for_work() {
+    let mut scene = scene_with_turn();
+    scene.puppet.does("launch 2", "launch 0");
+    scene.member.send(DaemonMessage::OthersWaiting { count: 1 });
+    std::thread::sleep(SOON);
+    let device = turnus_protocol::DeviceUuid([7; 16]);
+    let order = turnus_protocol::RequestId(1);
+    scene.member.send(DaemonMessage::Evict { device, order, bytes: 1 << 20 });
+    scene.member.expect("Evicted", |message| matches!(message, ClientMessage::Evicted { .. }).then_some(()));
+}
+
+/// The worker's wait for the work ends only with a call that waits for the next daemon.
+#[test]
+fn scheduling_a_member_comes_back_although_its_work_waits_for_a_call_at_the_gate() {
+    let mut scene = scene_with_turn();
+    scene.puppet.does("launch 2", "launch 0");
+    scene.member.drain(1);
+    scene.member.expect("DrainStalled", |message| {
+        matches!(message, ClientMessage::DrainStalled { .. }).then_some(())
+    });
+    let Scene { mut puppet, member, daemon, _bench } = scene;
+    drop(member);
+    let mut member = daemon.accept_in(2);
+    let claimed = member.expect("Device", |message| match message {
+        ClientMessage::Device { epoch, .. } => Some(*epoch),
+        _ => None,
+    });
+    assert_eq!(claimed, Some(Epoch(1)));
+    puppet.tell("launch 3");
+    member.grant(2 << 32 | 1);
+    assert_eq!(puppet.hear(), "launch 0");
+}
+
+/// For the daemon that gave it, a turn ends with the connection.
+#[test]
+fn scheduling_a_turn_is_not_claimed_at_the_daemon_that_has_ended_it() {
+    let scene = scene_with_turn();
+    let Scene { mut puppet, member, daemon, _bench } = scene;
+    drop(member);
+    let mut member = daemon.accept_in(1);
+    let claimed = member.expect("Device", |message| match message {
+        ClientMessage::Device { epoch, .. } => Some(*epoch),
+        _ => None,
+    });
+    assert_eq!(claimed, None);
+    member.expect("Ready", |message| (*message == ClientMessage::Ready).then_some(()));
+    std::thread::sleep(SOON);
+    puppet.tell("launch 1");
+    member.expect_request();
+    assert!(puppet.waits(), "a call passed in a turn that is over");
+    member.grant(7);
+    assert_eq!(puppet.hear(), "launch 0");
+}
+
 #[test]
 fn scheduling_the_turn_is_kept_while_a_capture_is_open() {
     let mut scene = scene_with_turn();

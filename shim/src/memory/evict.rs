@@ -13,7 +13,7 @@ use super::restore::Credit;
 use super::segments::Span;
 use super::table::{Life, Place};
 use turnus_bindings::{CUerror, types::CUdevice};
-use turnus_protocol::DeviceUuid;
+use turnus_protocol::{ClientMessage, DeviceUuid};
 
 /// What became of an order to evict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +116,15 @@ impl<'a> Evicting<'a> {
         self.batch_bytes = frame_bytes * BATCH_FRAMES;
         // Without a living context there is nothing to copy with; the frames stay where they are.
         let moved = match self.memory.open_lane(lanes, self.ordinal) {
-            Ok(Some(lane)) => pump(&*self.memory.driver, lane, Direction::Out, self),
+            Ok(Some(lane)) => {
+                let context = lane.context;
+                let moved = pump(&*self.memory.driver, lane, Direction::Out, self);
+                if let Err(error) = moved {
+                    // The next order finds another context, if there is one.
+                    self.memory.is_lost(lanes, context, error);
+                }
+                moved
+            }
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
@@ -187,7 +195,15 @@ impl<'a> Evicting<'a> {
             answer => answer,
         }?;
         let mut state = self.memory.state();
-        state.segments.add(lease);
+        let segment = lease.segment;
+        if !state.is_connection(lease.connection) {
+            // The daemon that made it is gone, and the next one was not told of it.
+            return None;
+        }
+        if !state.segments.add(lease) {
+            self.memory.scheduler.send(ClientMessage::SegmentReturned { segment });
+            return None;
+        }
         state.segments.take(bytes)
     }
 

@@ -9,7 +9,7 @@
 //! | called by | what |
 //! |---|---|
 //! | hooks, any thread | `calls::*`: `None` means "not ours, forward to the driver" |
-//! | context hooks, any thread | [`Memory::context_created`], [`Memory::context_leaving`] (before), [`Memory::context_gone`] (after it was destroyed) |
+//! | context hooks, any thread | [`Memory::context_created`], [`Memory::context_leaving`] (before), [`Memory::context_gone`] or [`Memory::context_stays`] (after) |
 //! | the thread that reads the socket | [`Memory::turn_began`], [`Memory::turn_ended`], [`Memory::credits_arrived`], [`Memory::with_claims`] |
 //! | the worker only | [`Memory::restore`], [`Memory::evict`], [`Memory::tidy`], [`Memory::synchronised`], [`Memory::if_complete`] |
 //!
@@ -84,6 +84,8 @@ pub(crate) struct Lease {
     pub(crate) bytes: u64,
     /// The sealed memfd.
     pub(crate) descriptor: OwnedFd,
+    /// The connection that brought it, see [`Memory::with_claims`].
+    pub(crate) connection: u64,
 }
 
 /// What this process holds on one device, for a daemon that has forgotten it.
@@ -178,7 +180,15 @@ impl Memory {
     /// Before a context is destroyed or reset: our stream and buffers leave it. Waits for a move
     /// that is under way. If the context lives on, they come back when they are needed.
     pub(crate) fn context_leaving(&self, context: Context) {
+        // First, so that no lane is made in it any more: one that was would go with the context.
+        self.state().leaving.insert(context);
         self.lanes().close(&*self.driver, context);
+    }
+
+    /// After [`Memory::context_leaving`]: the context was not destroyed.
+    pub(crate) fn context_stays(&self, context: Context) {
+        self.state().leaving.remove(&context);
+        self.scheduler.wake_worker();
     }
 
     /// All members of the tenant may submit: credits may be asked for.

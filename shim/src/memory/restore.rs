@@ -6,7 +6,7 @@
 //! the next call goes on from there: nothing is lost and the program sees nothing.
 
 use super::Memory;
-use super::driver::{Handle, Lane};
+use super::driver::{Context, Handle, Lane};
 use super::frames::{Content, Rung};
 use super::lane::{Direction, Lanes, Mover, Task, pump};
 use super::table::{Life, Place};
@@ -75,11 +75,14 @@ impl Memory {
         self.use_cache(ordinal)?;
         // Every frame is made with the lane open: one that must be filled may turn up any time.
         let Some(lane) = self.open_lane(lanes, ordinal)? else { return Ok(false) };
+        let context = lane.context;
         let mut restoring =
             Restoring { memory: self, ordinal, cursor: 0, moved_bytes: 0, is_short: false, error: None };
         let copied = pump(&*self.driver, lane, Direction::In, &mut restoring);
         *moved_bytes += restoring.moved_bytes;
-        copied?;
+        if let Err(error) = copied {
+            return if self.is_lost(lanes, context, error) { Ok(true) } else { Err(error) };
+        }
         restoring.error.map_or(Ok(()), Err)?;
         if !restoring.is_short {
             return Ok(false);
@@ -88,7 +91,11 @@ impl Memory {
             return Ok(true);
         }
         // The daemon believes these numbers; without them it only knows that something is wrong.
-        let numbers = self.driver.memory_info(lane.context)?;
+        let numbers = match self.driver.memory_info(context) {
+            Ok(numbers) => numbers,
+            Err(error) if self.is_lost(lanes, context, error) => return Ok(true),
+            Err(error) => return Err(error),
+        };
         if let Some(device) = self.state().device_mut(ordinal) {
             device.ledger.short(&*self.scheduler, device.uuid, numbers);
         }
@@ -159,9 +166,10 @@ impl Memory {
     ) -> Result<Option<&'a Lane>, CUerror> {
         loop {
             let state = self.state();
+            let stays = |context: &&Context| !state.leaving.contains(*context);
             let found = state
                 .device(ordinal)
-                .and_then(|device| Some((*device.contexts.first()?, device.frame_bytes)));
+                .and_then(|device| Some((*device.contexts.iter().find(stays)?, device.frame_bytes)));
             drop(state);
             let Some((context, frame_bytes)) = found else { return Ok(None) };
             match lanes.ensure(&*self.driver, ordinal, context, frame_bytes) {
@@ -172,6 +180,17 @@ impl Memory {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The lane's context was destroyed behind our back, if the error says so: it is forgotten with
+    /// its lane, and another one may serve.
+    pub(super) fn is_lost(&self, lanes: &mut Lanes, context: Context, error: CUerror) -> bool {
+        let is_lost = matches!(error, CUerror::INVALID_CONTEXT | CUerror::CONTEXT_IS_DESTROYED);
+        if is_lost {
+            self.state().remove_context(context);
+            lanes.close(&*self.driver, context);
+        }
+        is_lost
     }
 
     /// Device, address and length of a frame that is marked as moving.
@@ -299,7 +318,8 @@ impl Restoring<'_> {
             let host = span.address();
             return Some(Task { place, address, host, bytes });
         }
-        let unwritten_since = self.memory.scheduler.submissions();
+        // Work that runs already may be told the address by other means than a call.
+        let unwritten_since = if state.is_quiet { self.memory.scheduler.submissions() } else { None };
         state.set_content(place, Content::Device { unwritten_since });
         state.stop_moving(place);
         None

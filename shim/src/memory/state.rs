@@ -10,7 +10,7 @@ use super::ranges::Ranges;
 use super::segments::Segments;
 use super::table::{Allocation, Block, Life, Place, Table};
 use super::{Claims, DeviceClaim, Scheduler};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use turnus_bindings::types::CUdevice;
 use turnus_protocol::limits::SEGMENT_BYTES_MAX;
 use turnus_protocol::{ClientMessage, DeviceUuid};
@@ -74,6 +74,8 @@ pub(crate) struct State {
     pub(crate) table: Table,
     /// Host memory.
     pub(crate) segments: Segments,
+    /// Contexts that are being destroyed: nothing of ours may be made in them.
+    pub(crate) leaving: BTreeSet<Context>,
     pending: Vec<PendingPart>,
     last_freeing: u64,
     in_turn: bool,
@@ -93,6 +95,7 @@ impl State {
             devices: BTreeMap::new(),
             table: Table::default(),
             segments: Segments::default(),
+            leaving: BTreeSet::new(),
             pending: Vec::new(),
             last_freeing: 0,
             in_turn: false,
@@ -162,6 +165,7 @@ impl State {
 
     /// A context is no more.
     pub(crate) fn remove_context(&mut self, context: Context) {
+        self.leaving.remove(&context);
         for device in self.devices.values_mut() {
             device.contexts.retain(|known| *known != context);
         }

@@ -14,6 +14,7 @@ pub(crate) use elf::same_object;
 
 use crate::driver;
 use crate::hooks;
+use crate::unhandled;
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -137,8 +138,14 @@ fn decide_driver_name(
     caller: usize,
     ask: impl Fn(&CStr) -> *mut c_void,
 ) -> Answer {
-    let Some(entry) = hooks::by_name(name) else { return ASK_THE_REAL_ONE };
     let driver = driver::if_loaded();
+    let Some(entry) = hooks::by_name(name) else {
+        if name.to_bytes().get(2).is_some_and(u8::is_ascii_uppercase) {
+            let is_there = || driver.is_some_and(|driver| !driver.symbol_at(name).is_null());
+            unhandled::note_unhooked(name, is_there);
+        }
+        return ASK_THE_REAL_ONE;
+    };
     if driver.is_some_and(|driver| driver.contains(caller)) {
         return ASK_THE_REAL_ONE;
     }

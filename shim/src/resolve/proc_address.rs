@@ -66,7 +66,10 @@ unsafe fn swap(symbol: *const c_char, pointer: *mut *mut c_void) {
     match driver.hook_of(found, symbol) {
         // SAFETY: as above; the hook has the signature of the function it stands for.
         Some(entry) => unsafe { *pointer = entry.hook.cast_mut() },
-        None => note_escape(driver, symbol, found),
+        None => {
+            unhandled::note_unhooked(symbol, || true);
+            note_escape(driver, symbol, found);
+        }
     }
 }
 

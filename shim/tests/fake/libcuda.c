@@ -20,6 +20,7 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int unfinished; /* kernels that wait for a signal kernel */
+static int broken;     /* the error that sticks */
 static int launches;   /* all launches, ever */
 static _Thread_local CUcontext stack[8];
 static _Thread_local int depth;
@@ -52,20 +53,24 @@ CUresult cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { 
 CUresult cuCtxSynchronize(void) {
     pthread_mutex_lock(&lock);
     while (unfinished) pthread_cond_wait(&changed, &lock);
+    int result = broken;
     pthread_mutex_unlock(&lock);
-    return SUCCESS;
+    return result;
 }
 
-/* Kernel 0 is not even counted. Kernel 1 ends at once. Kernel 2 ends when a kernel 3 is launched after it. */
+/* Kernel 0 is not even counted. Kernel 1 ends at once. Kernel 2 ends when a kernel 3 is launched after it.
+ * Kernel 4 touches what it may not: everything ends, with an error that sticks. */
 static CUresult launch(uintptr_t kernel) {
     if (!kernel) return SUCCESS;
     pthread_mutex_lock(&lock);
     launches++;
     if (kernel == 2) unfinished++;
-    if (kernel == 3) unfinished = 0;
+    int result = broken;
+    if (kernel == 3 || kernel == 4) unfinished = 0;
+    if (kernel == 4) broken = 700;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
-    return SUCCESS;
+    return result;
 }
 
 #define LAUNCH_ARGUMENTS void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \

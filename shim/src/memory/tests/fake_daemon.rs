@@ -97,7 +97,7 @@ impl Scheduler for FakeDaemon {
             assert!(descriptor >= 0 && libc::ftruncate(descriptor, bytes as libc::off_t) == 0);
             OwnedFd::from_raw_fd(descriptor)
         };
-        Some(Lease { segment, bytes, descriptor })
+        Some(Lease { segment, bytes, descriptor, connection: books.connection })
     }
 
     fn send(&self, message: ClientMessage) {

@@ -217,7 +217,9 @@ fn without_a_context_frames_stay_and_the_lane_comes_back_with_one() {
     world.evict_all();
     assert_eq!(world.driver.lanes(), 1);
     world.memory.context_leaving(CONTEXT);
-    assert_eq!(world.driver.lanes(), 0);
+    world.memory.tidy();
+    assert_eq!(world.driver.lanes(), 0, "a lane was made in a context that is being destroyed");
+    world.memory.context_stays(CONTEXT);
     world.begin(u64::MAX);
     world.verify();
     assert_eq!(world.driver.lanes(), 1, "the context was not destroyed after all");
@@ -243,6 +245,46 @@ fn a_context_that_was_destroyed_behind_our_back_is_forgotten() {
     assert_eq!(world.driver.lanes(), 0, "the lane was in the other context");
     world.end();
     world.memory.context_gone(Context(2));
+    world.finish();
+}
+
+/// The lane was there already: what fails is a copy.
+#[test]
+fn a_lane_that_went_with_its_context_is_made_in_another() {
+    let mut world = World::new(16 << 20);
+    let address = world.allocate(HANDLE_BYTES).expect("room");
+    world.begin(u64::MAX);
+    world.write(address);
+    world.end();
+    world.evict_all();
+    world.memory.context_created(Context(2), 0, DEVICE).expect("known device");
+    // Making, mapping, and opening a frame come first.
+    world.driver.fail_at(world.driver.calls() + 4, CUerror::CONTEXT_IS_DESTROYED);
+    world.begin(u64::MAX);
+    assert_eq!(world.driver.failed(), Some("copy_in"));
+    world.verify();
+    world.memory.context_leaving(Context(2));
+    assert_eq!(world.driver.lanes(), 0, "the lane was in the other context");
+    world.end();
+    world.memory.context_gone(Context(2));
+    world.finish();
+}
+
+/// A kernel that runs may be told of an address through memory that it watches.
+#[test]
+fn bytes_that_came_under_running_work_are_copied_though_nothing_was_submitted() {
+    let mut world = World::new(16 << 20);
+    world.daemon.books().submissions = Some(5);
+    world.allocate(HANDLE_BYTES).expect("room");
+    world.begin(u64::MAX);
+    world.allocate(HANDLE_BYTES).expect("room");
+    world.restore_all(u64::MAX);
+    world.end();
+    world.evict_all();
+    let saved: u64 = world.memory.holdings(DEVICE).expect("known device").host_bytes;
+    assert_eq!(saved, HANDLE_BYTES);
+    world.begin(u64::MAX);
+    world.end();
     world.finish();
 }
 
