@@ -38,7 +38,7 @@ impl ThreadMark {
 
     /// How many calls of the owner have passed, ever. Grows only; used to tell idle from busy.
     pub fn submissions(&self) -> u64 {
-        self.submissions.load(Ordering::Relaxed)
+        self.submissions.load(Ordering::Acquire)
     }
 
     /// Passes without asking: for a thread that the member itself lets through (stepwise drain,
@@ -56,7 +56,8 @@ impl ThreadMark {
 
     #[inline(always)]
     fn count(&self) {
-        self.submissions.store(self.submissions.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        // Release: who reads the new count also sees the thread inside, unless it has left.
+        self.submissions.store(self.submissions.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 }
 
