@@ -46,9 +46,10 @@ pub struct Options {
     /// Exit when no member has been connected for this long (private daemons)
     #[arg(long, value_name = "MS")]
     pub exit_when_idle_ms: Option<u64>,
-    /// Folder of the locks that keep one daemon per device
-    #[arg(long, value_name = "DIR", default_value = "/run/lock/turnus")]
-    pub lock_directory: PathBuf,
+    /// Folder of the locks that keep one daemon per device [default: /run/lock/turnus and
+    /// /tmp/turnus-locks, both where both can be used]
+    #[arg(long, value_name = "DIR")]
+    pub lock_directory: Option<PathBuf>,
     /// Go to the background once the directory is ours; the log goes to turnusd.log in it
     #[arg(long)]
     pub detach: bool,
@@ -58,6 +59,13 @@ pub struct Options {
 }
 
 impl Options {
+    /// Where devices are locked. Not every user may make a folder in /run/lock, so one of these is
+    /// enough; all that can be are used, so that any two daemons meet in one.
+    pub fn lock_folders(&self) -> Vec<PathBuf> {
+        let defaults = || vec!["/run/lock/turnus".into(), "/tmp/turnus-locks".into()];
+        self.lock_directory.clone().map_or_else(defaults, |folder| vec![folder])
+    }
+
     /// For the core.
     pub fn core_settings(&self, incarnation: u64) -> Settings {
         Settings {
