@@ -1,8 +1,11 @@
 //! One packet out, one packet in, on a Unix SEQPACKET socket, with at most one descriptor.
 //!
 //! Used by daemon and command line; the shim has its own, which may not depend on this crate.
-//! Received descriptors are close-on-exec and never more than the protocol allows.
+//! Received descriptors are close-on-exec. All of them are taken out of the packet, also those that
+//! the protocol does not allow, so that the caller decides on which thread they are closed: closing
+//! a stranger's descriptor may block.
 
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -60,6 +63,15 @@ pub fn connect(path: &Path) -> Result<OwnedFd, PacketError> {
     Ok(socket)
 }
 
+/// Like [`listen`], and the socket's file has this mode. That comes from the umask, not from a
+/// later `chmod`: who may write in the folder could put a link in the file's place between the two.
+pub fn listen_with_mode(path: &Path, mode: u32) -> Result<OwnedFd, PacketError> {
+    let umask = rustix::process::umask(Mode::from_raw_mode(0o777 & !mode));
+    let listener = listen(path);
+    rustix::process::umask(umask);
+    listener
+}
+
 /// A non-blocking listener. The caller has made sure that no other daemon uses the path.
 pub fn listen(path: &Path) -> Result<OwnedFd, PacketError> {
     let (socket, address) = new_socket(path, SocketFlags::NONBLOCK)?;
@@ -93,14 +105,19 @@ pub struct Packet {
     pub bytes: Vec<u8>,
     /// The descriptor beside it.
     pub descriptor: Option<OwnedFd>,
+    /// More descriptors than the protocol allows.
+    pub surplus: Vec<OwnedFd>,
     /// It was longer than the buffer: the peer does not speak this protocol.
     pub truncated: bool,
 }
 
+/// Most descriptors that Linux lets travel with one packet (`SCM_MAX_FD`).
+const SCM_MAX_FD: usize = 253;
+
 /// Receives one packet of at most `bytes_max`. `Ok(None)` at the end of the conversation.
 pub fn receive(socket: impl AsFd, bytes_max: usize) -> io::Result<Option<Packet>> {
     let mut bytes = vec![0u8; bytes_max];
-    let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(SCM_MAX_FD))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = rustix::net::recvmsg(
         socket,
@@ -108,18 +125,20 @@ pub fn receive(socket: impl AsFd, bytes_max: usize) -> io::Result<Option<Packet>
         &mut control,
         RecvFlags::CMSG_CLOEXEC,
     )?;
-    if received.bytes == 0 {
-        return Ok(None);
-    }
-    let mut descriptor = None;
+    let mut descriptors = Vec::new();
     for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            descriptor = descriptors.last();
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
         }
     }
+    // An empty packet looks like the end, but only a packet carries descriptors.
+    if received.bytes == 0 && descriptors.is_empty() {
+        return Ok(None);
+    }
+    let surplus = descriptors.split_off(descriptors.len().min(1));
     bytes.truncate(received.bytes);
     let truncated = received.flags.contains(rustix::net::ReturnFlags::TRUNC);
-    Ok(Some(Packet { bytes, descriptor, truncated }))
+    Ok(Some(Packet { bytes, descriptor: descriptors.pop(), surplus, truncated }))
 }
 
 #[cfg(test)]
@@ -131,6 +150,21 @@ mod tests {
         let path = PathBuf::from(format!("/tmp/{}", "x".repeat(120)));
         let error = listen(&path).expect_err("too long").to_string();
         assert!(error.contains("107 bytes") && error.contains("/tmp/xxx"), "{error}");
+    }
+
+    #[test]
+    fn an_empty_packet_with_descriptors_is_no_end_and_all_of_them_are_handed_over() {
+        let (left, right) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("pair");
+        let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [left.as_fd(); 3];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        rustix::net::sendmsg(&left, &[], &mut control, SendFlags::NOSIGNAL).expect("send");
+        let packet = receive(&right, 16).expect("receive").expect("no end");
+        assert!(packet.bytes.is_empty() && packet.descriptor.is_some());
+        assert_eq!(packet.surplus.len(), 2);
     }
 
     #[test]

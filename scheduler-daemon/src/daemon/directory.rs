@@ -2,14 +2,15 @@
 //!
 //! Members' and admin socket lie in folders of their own: the members' folder is what containers
 //! mount, the admin folder never is. The folders are made once and never replaced: a container
-//! that has one mounted must find the next daemon's socket in it.
+//! that has one mounted must find the next daemon's socket in it. A directory that somebody else
+//! made or may write in (in /tmp anybody can) is refused: its files could be links to others.
 
 use crate::packet::{self, PacketError};
-use rustix::fs::{FlockOperation, Mode};
+use rustix::fs::FlockOperation;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use turnus_protocol::paths::{ADMIN_SOCKET, MEMBER_SOCKET};
 
@@ -23,6 +24,14 @@ pub enum DirectoryError {
         directory: PathBuf,
         /// Process id that the other one wrote.
         owner: String,
+    },
+    /// Others could put their own files in it.
+    #[error("{path} {problem}; remove it, or choose another with --directory")]
+    NotOurs {
+        /// Which path.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
     },
     /// A system call failed.
     #[error("cannot use {path}: {source}")]
@@ -52,10 +61,12 @@ impl Directory {
                 return Err(PacketError::PathTooLong(path.join(socket)).into());
             }
         }
-        for (folder, mode) in
-            [(path.to_owned(), 0o755), (path.join("members"), 0o755), (path.join("admin"), 0o700)]
-        {
+        make_folder(path, 0o755)?;
+        check_owner(path)?;
+        for (folder, mode) in [(path.join("members"), 0o755), (path.join("admin"), 0o700)] {
             make_folder(&folder, mode)?;
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode))
+                .map_err(|source| DirectoryError::Io { path: folder, source })?;
         }
         let lock_path = path.join("turnusd.lock");
         let failed = |source| DirectoryError::Io { path: lock_path.clone(), source };
@@ -100,21 +111,59 @@ impl Directory {
     }
 
     fn listen(&self, name: &str, mode: u32) -> Result<OwnedFd, DirectoryError> {
-        let path = self.path.join(name);
-        let socket = packet::listen(&path)?;
-        rustix::fs::chmod(&path, Mode::from_raw_mode(mode))
-            .map_err(|errno| DirectoryError::Io { path, source: errno.into() })?;
-        Ok(socket)
+        Ok(packet::listen_with_mode(&self.path.join(name), mode)?)
     }
 }
 
 fn make_folder(folder: &Path, mode: u32) -> Result<(), DirectoryError> {
-    let failed = |source| DirectoryError::Io { path: folder.to_owned(), source };
-    match fs::DirBuilder::new().recursive(true).mode(mode).create(folder) {
-        Ok(()) => fs::set_permissions(folder, fs::Permissions::from_mode(mode)).or_else(|error| {
-            // Not ours (say, /tmp/x made by root): usable if it is, and the next step tells.
-            if error.kind() == io::ErrorKind::PermissionDenied { Ok(()) } else { Err(failed(error)) }
-        }),
-        Err(error) => Err(failed(error)),
+    let made = fs::DirBuilder::new().recursive(true).mode(mode).create(folder);
+    made.map_err(|source| DirectoryError::Io { path: folder.to_owned(), source })
+}
+
+/// Neither the name nor what it leads to may be another user's, and not everybody may write there.
+fn check_owner(path: &Path) -> Result<(), DirectoryError> {
+    let failed = |source| DirectoryError::Io { path: path.to_owned(), source };
+    let not_ours = |problem| Err(DirectoryError::NotOurs { path: path.to_owned(), problem });
+    let own = rustix::process::geteuid().as_raw();
+    let directory = fs::metadata(path).map_err(failed)?;
+    let name = fs::symlink_metadata(path).map_err(failed)?;
+    for (owner, may_be_root) in [(directory.uid(), false), (name.uid(), name.is_symlink())] {
+        if owner != own && !(may_be_root && owner == 0) {
+            return not_ours(format!("belongs to user {owner}"));
+        }
+    }
+    if directory.mode() & 0o002 != 0 {
+        return not_ours("can be written by everybody".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{chown, symlink};
+
+    #[test]
+    fn a_directory_of_somebody_else_or_of_everybody_is_refused_and_left_alone() {
+        let base = std::env::temp_dir().join(format!("turnus-directory-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&base);
+        let (open, link) = (base.join("open"), base.join("link"));
+        fs::create_dir_all(&open).expect("folder");
+        symlink(&open, &link).expect("link");
+        drop(Directory::open(&link).expect("our own link to our own folder"));
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).expect("mode");
+        let error = Directory::open(&open).expect_err("everybody may write").to_string();
+        assert!(error.contains("everybody") && error.contains("--directory"), "{error}");
+        assert_eq!(fs::metadata(&open).expect("folder").mode() & 0o7777, 0o1777, "its mode was changed");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).expect("mode");
+        // Only root can make what somebody else would have made.
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::lchown(&link, Some(4242), None).expect("owner");
+            let error = Directory::open(&link).expect_err("another's link").to_string();
+            assert!(error.contains("user 4242"), "{error}");
+            chown(&open, Some(4242), None).expect("owner");
+            Directory::open(&open).expect_err("another's folder");
+        }
+        fs::remove_dir_all(&base).expect("clean up");
     }
 }
