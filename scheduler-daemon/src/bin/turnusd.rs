@@ -30,12 +30,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(options: Options, filter: tracing_subscriber::EnvFilter) -> Result<()> {
+fn run(mut options: Options, filter: tracing_subscriber::EnvFilter) -> Result<()> {
     let path = options.directory.clone().unwrap_or_else(find::default_directory);
+    let path = std::path::absolute(&path).with_context(|| format!("cannot use {}", path.display()))?;
+    if let Some(folder) = &mut options.lock_directory {
+        *folder = std::path::absolute(&*folder).context("cannot use --lock-directory")?;
+    }
+    if options.detach {
+        close_inherited();
+    }
     // Before detaching, so that who started us hears what is wrong.
     let directory = Directory::open(&path)?;
     if options.detach {
-        nix::unistd::daemon(true, false).context("cannot go to the background")?;
+        nix::unistd::daemon(false, false).context("cannot go to the background")?;
         log_to_file(&path, filter)?;
     } else {
         tracing_subscriber::fmt()
@@ -45,6 +52,17 @@ fn run(options: Options, filter: tracing_subscriber::EnvFilter) -> Result<()> {
             .init();
     }
     Ok(serve(options, directory)?)
+}
+
+/// What our starter has open besides the three standard streams is not ours to keep open: somebody
+/// may wait for the end of a pipe or of a lock. Nothing of ours is open yet.
+fn close_inherited() {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    for descriptor in names.filter(|descriptor| *descriptor > 2).collect::<Vec<i32>>() {
+        // One of them is the listing itself, which is closed by now.
+        let _ = nix::unistd::close(descriptor);
+    }
 }
 
 fn log_to_file(directory: &Path, filter: tracing_subscriber::EnvFilter) -> Result<()> {

@@ -1,10 +1,10 @@
 //! From the core's outputs to acts: gate words, messages, segments, log lines.
 //!
-//! An output is carried out at once and in order. A message that cannot be sent ends the
-//! connection, which the core hears as `MemberGone` like any other end.
+//! Outputs are carried out in order. A message that cannot be sent ends the connection, which the
+//! core hears as `MemberGone` like any other end; what it says to that comes after the rest.
 
 use crate::daemon::connection::SendError;
-use crate::daemon::server::{Server, watch_writable};
+use crate::daemon::server::{Server, watch_socket};
 use crate::daemon::translate;
 use std::os::fd::OwnedFd;
 use turnus_core::{Level, Output, TenantId};
@@ -66,13 +66,14 @@ impl Server {
         }
     }
 
-    /// Watches for writability exactly while something waits to be sent.
+    /// Watches for writability exactly while something waits to be sent, and for what comes in as
+    /// long as we want to hear it.
     pub(super) fn update_interest(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        let wanted = connection.has_backlog();
-        if wanted != connection.watches_writable {
-            connection.watches_writable = wanted;
-            if let Err(error) = watch_writable(&self.epoll, number, &connection.socket, wanted) {
+        let wanted = (connection.closing.is_none(), connection.has_backlog());
+        if wanted != connection.watched {
+            connection.watched = wanted;
+            if let Err(error) = watch_socket(&self.epoll, number, &connection.socket, wanted) {
                 tracing::warn!("cannot watch a socket: {error}");
                 self.disconnect(number);
             }

@@ -5,15 +5,19 @@
 
 use crate::daemon::identity::Peer;
 use crate::packet;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use turnus_core::MemberId;
 use turnus_protocol::limits::OUTBOX_MESSAGES_MAX;
+use turnus_protocol::{DaemonMessage, DeviceUuid};
 
 /// A peer that has said nothing useful for this long is disconnected.
 pub const INTRODUCTION: Duration = Duration::from_secs(10);
+
+/// Last words that the peer does not read for this long are not waited for.
+pub const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// What the peer has turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,10 +43,15 @@ pub struct Connection {
     pub role: Role,
     /// When it connected.
     pub since: Instant,
-    /// Close when all is sent.
-    pub closing: bool,
-    /// Whether the loop waits for it to become writable.
-    pub watches_writable: bool,
+    /// Answer to its introduction, kept until the state file knows of it: whoever has been answered
+    /// is known to the next daemon. Nothing is read before it is sent.
+    pub answer: Option<(DaemonMessage, Option<OwnedFd>)>,
+    /// Devices that the member has named.
+    pub devices: BTreeSet<DeviceUuid>,
+    /// Since when it is closed as soon as all is sent; nothing is read any more.
+    pub closing: Option<Instant>,
+    /// What the loop waits for: to become readable, to become writable.
+    pub watched: (bool, bool),
     outbox: VecDeque<(Vec<u8>, Option<OwnedFd>)>,
 }
 
@@ -65,8 +74,10 @@ impl Connection {
             peer,
             role,
             since: Instant::now(),
-            closing: false,
-            watches_writable: false,
+            answer: None,
+            devices: BTreeSet::new(),
+            closing: None,
+            watched: (true, false),
             outbox: VecDeque::new(),
         }
     }
@@ -98,8 +109,14 @@ impl Connection {
         !self.outbox.is_empty()
     }
 
-    /// Whether it has had its time to introduce itself.
+    /// Whether it has had its time to introduce itself, or to read our last words.
     pub fn is_overdue(&self, now: Instant) -> bool {
-        self.role == Role::Unknown && now.duration_since(self.since) > INTRODUCTION
+        let introduction = self.role == Role::Unknown && now.duration_since(self.since) > INTRODUCTION;
+        introduction || self.closing.is_some_and(|since| now.duration_since(since) > LAST_WORDS)
+    }
+
+    /// Whether it is only there for a short time.
+    pub fn is_passing(&self) -> bool {
+        self.role == Role::Unknown || self.closing.is_some()
     }
 }

@@ -33,16 +33,18 @@ pub struct Peer {
 impl Peer {
     /// Asks the kernel. Fails for a process that has ended or is not visible from our namespace.
     pub fn of(socket: impl AsFd) -> io::Result<Peer> {
-        let credentials = rustix::net::sockopt::socket_peercred(&socket)?;
+        let credentials = getsockopt(&socket.as_fd(), sockopt::PeerCredentials)?;
+        // Zero: the process lives in a pid namespace that we do not see.
+        let process_id = Pid::from_raw(credentials.pid()).ok_or(io::ErrorKind::NotFound)?;
         let pidfd = match getsockopt(&socket.as_fd(), sockopt::PeerPidfd) {
             Ok(pidfd) => pidfd,
             // Linux before 6.5: a little later, but the start time below still belongs to it.
-            Err(_) => rustix::process::pidfd_open(credentials.pid, PidfdFlags::empty())?,
+            Err(_) => rustix::process::pidfd_open(process_id, PidfdFlags::empty())?,
         };
-        let pid = credentials.pid.as_raw_nonzero().get() as u32;
+        let pid = process_id.as_raw_nonzero().get() as u32;
         let start_time = start_time(pid)
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("process {pid} has ended")))?;
-        Ok(Peer { process: Process { pid, start_time }, uid: credentials.uid.as_raw(), pidfd })
+        Ok(Peer { process: Process { pid, start_time }, uid: credentials.uid(), pidfd })
     }
 }
 
@@ -58,17 +60,18 @@ pub fn pidfd_of(process: Process) -> Option<OwnedFd> {
     is_alive(process).then_some(pidfd)
 }
 
-/// Field 22 of `/proc/PID/stat`; `None` for no process and for a zombie.
+/// Field 22 of `/proc/PID/stat`; `None` for no process and for a zombie. A process whose first
+/// thread has ended looks like a zombie that has more threads than one (field 20), and lives.
 fn start_time(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything, also parentheses and spaces.
     let rest = &text[text.rfind(')')? + 2..];
-    let mut fields = rest.split(' ');
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") {
+    let fields: Vec<&str> = rest.split(' ').collect();
+    let threads: u64 = fields.get(17)?.parse().ok()?;
+    if matches!(*fields.first()?, "Z" | "X") && threads <= 1 {
         return None;
     }
-    fields.nth(18)?.parse().ok()
+    fields.get(19)?.parse().ok()
 }
 
 /// The program's name as the kernel has it, for people only; cleaned.

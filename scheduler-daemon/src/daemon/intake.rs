@@ -13,19 +13,27 @@ use crate::daemon::tenants::Membership;
 use crate::daemon::translate;
 use crate::packet::{self, Packet};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::time::Instant;
 use turnus_core::{Input, MemberId, MemberMessage};
 use turnus_protocol::admin::AdminRequest;
-use turnus_protocol::limits::{MEMBERS_MAX, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, SERVED_MINOR_VERSIONS};
+use turnus_protocol::limits::{
+    DEVICES_MAX, MEMBERS_MAX, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, SERVED_MINOR_VERSIONS,
+};
 use turnus_protocol::message::Resume;
 use turnus_protocol::{ClientMessage, DaemonMessage, Incarnation, Reason, Token, Version, decode};
+
+/// Members that one process can be. One is usual; more are left from connections that just end.
+const MEMBERS_OF_PROCESS_MAX: usize = 64;
+/// Packets that can lie unread in a socket whose process has ended.
+const UNREAD_MAX: usize = 1024;
 
 impl Server {
     /// Reads at most `messages_max` packets of one connection.
     pub(super) fn read_some(&mut self, number: u64, messages_max: usize) {
         for _ in 0..messages_max {
             let Some(connection) = self.connections.get(&number) else { return };
-            if connection.closing {
+            if connection.closing.is_some() || connection.answer.is_some() {
                 return;
             }
             match packet::receive(&connection.socket, MESSAGE_BYTES_MAX) {
@@ -38,17 +46,44 @@ impl Server {
         }
     }
 
-    fn take_packet(&mut self, number: u64, packet: Packet) {
-        let Some(role) = self.connections.get(&number).map(|connection| connection.role) else { return };
-        if role == Role::Admin {
-            return self.answer_admin(number, &packet.bytes);
+    fn take_packet(&mut self, number: u64, mut packet: Packet) {
+        let surplus = std::mem::take(&mut packet.surplus);
+        let too_many = !surplus.is_empty();
+        for descriptor in surplus {
+            self.closer.close(descriptor);
         }
-        if packet.truncated {
-            return self.reject(number, Reason::ProtocolViolation, "the packet is longer than any message");
+        let descriptor = packet.descriptor.take();
+        let left = self.take_message(number, &packet, too_many, descriptor);
+        if let Some(descriptor) = left {
+            self.closer.close(descriptor);
+        }
+    }
+
+    /// Gives back the descriptor if the message has no use for it.
+    fn take_message(
+        &mut self,
+        number: u64,
+        packet: &Packet,
+        too_many: bool,
+        descriptor: Option<OwnedFd>,
+    ) -> Option<OwnedFd> {
+        let role = self.connections.get(&number).map(|connection| connection.role)?;
+        let violation =
+            |server: &mut Server, text: &str| server.reject(number, Reason::ProtocolViolation, text);
+        if role == Role::Admin {
+            self.answer_admin(number, &packet.bytes);
+            return descriptor;
+        }
+        if packet.truncated || too_many {
+            violation(self, "the packet is longer, or brings more descriptors, than any message");
+            return descriptor;
         }
         let message = match decode::<ClientMessage>(&packet.bytes) {
             Ok(message) => message,
-            Err(error) => return self.reject(number, Reason::ProtocolViolation, &error.to_string()),
+            Err(error) => {
+                violation(self, &error.to_string());
+                return descriptor;
+            }
         };
         match (role, message) {
             (Role::Unknown, ClientMessage::Hello { protocol, token, resume, .. }) => {
@@ -57,11 +92,13 @@ impl Server {
             (Role::Unknown, ClientMessage::RegisterRun { protocol, name, memory_limit_bytes }) => {
                 self.register_run(number, protocol, &name, memory_limit_bytes);
             }
-            (Role::Member(member), message) => {
-                self.take_member_message(number, member, message, packet.descriptor)
+            (Role::Member(member), ClientMessage::SegmentClaim { segment, bytes }) => {
+                return self.claim_segment(number, member, (segment, bytes), descriptor);
             }
-            _ => self.reject(number, Reason::ProtocolViolation, "the message comes out of order"),
+            (Role::Member(member), message) => self.take_member_message(number, member, message),
+            _ => violation(self, "the message comes out of order"),
         }
+        descriptor
     }
 
     /// Says why and ends the connection when that is sent.
@@ -70,6 +107,7 @@ impl Server {
             tracing::warn!("{reason}: process {} is rejected: {text}", connection.peer.process.pid);
         }
         let text: String = text.chars().take(200).collect();
+        self.end_membership(number);
         self.send_wire(number, &DaemonMessage::Rejected { reason, text }, None);
         self.close_when_sent(number);
     }
@@ -87,6 +125,11 @@ impl Server {
         }
         let Some(connection) = self.connections.get(&number) else { return };
         let (process, uid) = (connection.peer.process, connection.peer.uid);
+        if self.members.values().filter(|record| record.process == process).count() >= MEMBERS_OF_PROCESS_MAX
+        {
+            let text = "the process is a member too many times already";
+            return self.reject(number, Reason::TooManyMembers, text);
+        }
         let former = resume.and_then(|resume| {
             let (record, _) = self.former.get(&resume.member.0)?;
             (record.process == process).then(|| record.clone())
@@ -112,13 +155,15 @@ impl Server {
         {
             Ok(page) => page,
             Err(error) => {
+                if self.members.values().all(|record| record.tenant != membership.tenant.0) {
+                    self.tenants.forget(membership.tenant);
+                }
                 let text = format!("no gate page can be made: {error}");
                 return self.reject(number, Reason::TooManyMembers, &text);
             }
         };
         self.last_member += 1;
         let member = MemberId(self.incarnation << 32 | self.last_member);
-        self.welcome(number, member, &membership, page);
         if let Some(connection) = self.connections.get_mut(&number) {
             connection.role = Role::Member(member);
         }
@@ -132,21 +177,38 @@ impl Server {
             member,
             pid: process.pid,
             tenant: membership.tenant,
-            tenant_name: membership.name,
+            tenant_name: membership.name.clone(),
             memory_limit_bytes: membership.memory_limit_bytes,
             resumes,
         });
-    }
-
-    fn welcome(&mut self, number: u64, member: MemberId, membership: &Membership, page: OwnedFd) {
         let welcome = DaemonMessage::Welcome {
             protocol: PROTOCOL_VERSION,
             incarnation: Incarnation(self.incarnation),
             member: turnus_protocol::MemberId(member.0),
-            tenant_name: membership.name.clone(),
+            tenant_name: membership.name,
             settings: self.options.member_settings(),
         };
-        self.send_wire(number, &welcome, Some(page));
+        self.answer_when_saved(number, welcome, Some(page));
+    }
+
+    fn answer_when_saved(&mut self, number: u64, message: DaemonMessage, descriptor: Option<OwnedFd>) {
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.answer = Some((message, descriptor));
+            self.unanswered.push(number);
+        }
+    }
+
+    /// The state has been saved: who has introduced itself is told so.
+    pub(super) fn answer_introductions(&mut self) {
+        for number in std::mem::take(&mut self.unanswered) {
+            let Some(connection) = self.connections.get_mut(&number) else { continue };
+            let is_runner = connection.role == Role::Runner;
+            let Some((message, descriptor)) = connection.answer.take() else { continue };
+            self.send_wire(number, &message, descriptor);
+            if is_runner {
+                self.close_when_sent(number);
+            }
+        }
     }
 
     fn note_member(&mut self, member: MemberId, process: identity::Process, membership: &Membership) {
@@ -170,8 +232,7 @@ impl Server {
         match self.tenants.register_run(&connection.peer, name, limit) {
             Ok((token, tenant_name)) => {
                 self.state_changed = true;
-                self.send_wire(number, &DaemonMessage::RunRegistered { token, tenant_name }, None);
-                self.close_when_sent(number);
+                self.answer_when_saved(number, DaemonMessage::RunRegistered { token, tenant_name }, None);
             }
             Err(error) => {
                 self.reject(number, Reason::UnknownToken, &format!("no token can be made: {error}"))
@@ -179,24 +240,15 @@ impl Server {
         }
     }
 
-    fn take_member_message(
-        &mut self,
-        number: u64,
-        member: MemberId,
-        message: ClientMessage,
-        descriptor: Option<OwnedFd>,
-    ) {
+    fn take_member_message(&mut self, number: u64, member: MemberId, message: ClientMessage) {
         if let ClientMessage::Device { device, .. } = &message
+            && let Some(connection) = self.connections.get_mut(&number)
+            && connection.devices.len() <= DEVICES_MAX
+            && connection.devices.insert(*device)
             && let Err(error) = self.device_locks.take(*device)
         {
+            connection.devices.remove(device);
             return self.reject(number, Reason::DeviceTaken, &error.to_string());
-        }
-        if let ClientMessage::SegmentClaim { segment, bytes } = &message {
-            let segment = turnus_core::SegmentId(segment.0);
-            let claimed = descriptor.is_some_and(|fd| self.segments.claim(segment, fd, *bytes));
-            if !claimed {
-                return self.reject(number, Reason::ProtocolViolation, "the claimed segment is none of ours");
-            }
         }
         let is_goodbye = message == ClientMessage::Goodbye;
         let Some(message) = translate::to_core(message) else {
@@ -209,10 +261,32 @@ impl Server {
         self.feed(Input::Message { member, message });
     }
 
+    /// Gives back the descriptor if it is no segment of a former life.
+    fn claim_segment(
+        &mut self,
+        number: u64,
+        member: MemberId,
+        (segment, bytes): (turnus_protocol::SegmentId, u64),
+        descriptor: Option<OwnedFd>,
+    ) -> Option<OwnedFd> {
+        let segment = turnus_core::SegmentId(segment.0);
+        let left = match descriptor.map(|descriptor| self.segments.claim(segment, descriptor, bytes)) {
+            Some(Ok(())) => {
+                let message = MemberMessage::SegmentClaim { segment, bytes };
+                self.feed(Input::Message { member, message });
+                return None;
+            }
+            Some(Err(descriptor)) => Some(descriptor),
+            None => None,
+        };
+        self.reject(number, Reason::ProtocolViolation, "the claimed segment is none of ours");
+        left
+    }
+
     /// The process has ended, though its socket may live on in a child. What it said last is
     /// still read: it may have given things back.
     pub(super) fn process_ended(&mut self, number: u64) {
-        self.read_some(number, 64 * 1024);
+        self.read_some(number, UNREAD_MAX);
         self.disconnect(number);
     }
 
@@ -275,14 +349,13 @@ impl Server {
         self.close_when_sent(number);
     }
 
-    /// Ends the connection now if nothing waits to be sent, else after that.
+    /// Ends the connection now if nothing waits to be sent, else after that, or after a while.
     fn close_when_sent(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        connection.closing = true;
-        if !connection.has_backlog() {
-            // What a rejected peer has sent and we did not read would turn our last words into a
-            // reset; a shutdown keeps them readable.
-            let _ = rustix::net::shutdown(connection.socket.as_fd(), rustix::net::Shutdown::Write);
+        if connection.has_backlog() {
+            connection.closing = Some(Instant::now());
+            self.update_interest(number);
+        } else {
             self.disconnect(number);
         }
     }
@@ -292,7 +365,7 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         match connection.flush() {
             Err(_) => self.disconnect(number),
-            Ok(()) if connection.closing && !connection.has_backlog() => self.disconnect(number),
+            Ok(()) if connection.closing.is_some() && !connection.has_backlog() => self.disconnect(number),
             Ok(()) => self.update_interest(number),
         }
     }

@@ -1,10 +1,12 @@
 //! The daemon around the core: sockets, processes, memory files, time.
 //!
-//! One thread runs one loop (`server`); a second one only makes and punches host segments, which
-//! may take milliseconds each. Read next: `server`, `peers`, `translate`.
+//! One thread runs one loop (`server`); others do what may take long and decide nothing: making and
+//! punching host segments (`segments`), closing what strangers have made (`closer`). Read next:
+//! `server`, `intake`, `translate`.
 
 pub mod admin;
 pub mod carry;
+pub mod closer;
 pub mod connection;
 pub mod device_lock;
 pub mod directory;

@@ -1,9 +1,12 @@
 //! The one loop: whatever can wake the daemon is one [`Source`], handled on this screen.
 //!
 //! Each event becomes inputs of the core (`intake`), each output of the core an act (`carry`).
-//! No client can hold the loop up: reads are bounded per round, sends never block.
+//! No client can hold the loop up: reads are bounded per round, sends never block, and what
+//! strangers have made is closed elsewhere (`closer`). Outputs are carried out in the order in which
+//! the core gave them, also when carrying one out causes the next input.
 
 use crate::daemon::Options;
+use crate::daemon::closer::Closer;
 use crate::daemon::connection::{Connection, Role};
 use crate::daemon::device_lock::DeviceLocks;
 use crate::daemon::directory::{Directory, DirectoryError};
@@ -16,12 +19,17 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use turnus_core::{Core, Input, MemberId, Output};
 use turnus_protocol::limits::{MEMBERS_MAX, MESSAGES_PER_ROUND_MAX};
+
+/// How often overdue connections are looked for.
+const SWEEP: Duration = Duration::from_secs(1);
+/// Connections that have not said who they are.
+const STRANGERS_MAX: usize = 1024;
 
 /// Why the daemon cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +107,14 @@ pub struct Server {
     pub(super) state_changed: bool,
     pub(super) start: Instant,
     pub(super) epoll: OwnedFd,
+    pub(super) closer: Closer,
+    /// Outputs that are not carried out yet, and whether somebody is at it.
+    outputs: VecDeque<Output>,
+    carrying: bool,
+    /// Connections with an answer that waits for the state file.
+    pub(super) unanswered: Vec<u64>,
+    /// When connections were last searched for overdue ones.
+    swept: Instant,
     state_file: StateFile,
     last_connection: u64,
     idle_since: Instant,
@@ -135,7 +151,7 @@ impl Server {
             incarnation: state.incarnation,
             tenants: Tenants::new(state.runs, &state.members),
             segments: Segments::start(state.incarnation).map_err(failed("cannot start a thread"))?,
-            device_locks: DeviceLocks::new(&options.lock_directory, directory.path()),
+            device_locks: DeviceLocks::new(&options.lock_folders(), directory.path()),
             connections: BTreeMap::new(),
             members: BTreeMap::new(),
             by_member: BTreeMap::new(),
@@ -145,6 +161,11 @@ impl Server {
             state_changed: false,
             start: Instant::now(),
             epoll,
+            closer: Closer::start().map_err(failed("cannot start a thread"))?,
+            outputs: VecDeque::new(),
+            carrying: false,
+            unanswered: Vec::new(),
+            swept: Instant::now(),
             state_file,
             last_connection: 0,
             idle_since: Instant::now(),
@@ -199,17 +220,24 @@ impl Server {
             }
             self.serve_timers();
             self.save_state(false);
+            self.answer_introductions();
         }
-        self.feed(Input::Shutdown);
+        // Before the connections end: their members are to be waited for by the next daemon.
         self.save_state(true);
+        self.feed(Input::Shutdown);
         tracing::info!("turnusd ends");
         Ok(())
     }
 
-    fn is_over(&self) -> bool {
+    fn is_over(&mut self) -> bool {
         let idle = self.options.exit_when_idle_ms.is_some_and(|limit| {
             self.connections.is_empty() && self.idle_since.elapsed() >= Duration::from_millis(limit)
         });
+        // A program that still prepares its work counts on finding us.
+        if idle && self.tenants.has_live_run() {
+            self.idle_since = Instant::now();
+            return self.stopping;
+        }
         self.stopping || idle
     }
 
@@ -222,9 +250,9 @@ impl Server {
             .exit_when_idle_ms
             .filter(|_| self.connections.is_empty())
             .map(|limit| Duration::from_millis(limit).saturating_sub(self.idle_since.elapsed()));
-        let unknown = self.connections.values().any(|connection| connection.role == Role::Unknown);
-        let introduction = unknown.then_some(Duration::from_secs(1));
-        [core, idle, introduction].into_iter().flatten().min()
+        let passing = self.connections.values().any(Connection::is_passing);
+        let sweep = passing.then_some(SWEEP);
+        [core, idle, sweep].into_iter().flatten().min()
     }
 
     fn handle(&mut self, source: Source, flags: epoll::EventFlags) {
@@ -246,7 +274,12 @@ impl Server {
                 if flags.contains(epoll::EventFlags::OUT) {
                     self.flush(number);
                 }
-                if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                let is_closing = self.connections.get(&number).is_some_and(|known| known.closing.is_some());
+                if is_closing && flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                    self.disconnect(number);
+                } else if flags
+                    .intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+                {
                     self.read_some(number, MESSAGES_PER_ROUND_MAX);
                 }
             }
@@ -261,19 +294,37 @@ impl Server {
             Err(_) => return,
         };
         if self.connections.len() >= 2 * MEMBERS_MAX {
+            self.closer.end(socket);
             return;
         }
+        self.limit_strangers();
         // A peer that has ended already needs no answer.
-        let Ok(peer) = Peer::of(&socket) else { return };
+        let Ok(peer) = Peer::of(&socket) else { return self.closer.end(socket) };
         self.last_connection += 1;
         let number = self.last_connection;
         let watched = watch(&self.epoll, Source::Socket(number), socket.as_fd())
             .and_then(|()| watch(&self.epoll, Source::Process(number), peer.pidfd.as_fd()));
         if let Err(error) = watched {
             tracing::warn!("cannot watch process {}: {error}", peer.process.pid);
-            return;
+            return self.closer.end(socket);
         }
         self.connections.insert(number, Connection::new(socket, peer, role));
+    }
+
+    /// Who connects and says nothing holds a place for a while; when there are too many of those,
+    /// the first of them goes.
+    fn limit_strangers(&mut self) {
+        if self.connections.len() < STRANGERS_MAX {
+            return;
+        }
+        let mut strangers =
+            self.connections.iter().filter(|(_, connection)| connection.role == Role::Unknown);
+        let first = strangers.next().map(|(number, _)| *number);
+        if strangers.count() >= STRANGERS_MAX
+            && let Some(first) = first
+        {
+            self.disconnect(first);
+        }
     }
 
     /// No descriptor is left: with the spare one, take the connection and end it, so that the
@@ -290,23 +341,41 @@ impl Server {
 
     /// Ends a connection; a member's things return to the core.
     pub(super) fn disconnect(&mut self, number: u64) {
+        self.end_membership(number);
         let Some(connection) = self.connections.remove(&number) else { return };
         self.idle_since = Instant::now();
-        if let Role::Member(member) = connection.role {
-            self.by_member.remove(&member);
-            self.members.remove(&member);
-            self.state_changed = true;
-            self.feed(Input::MemberGone { member });
-        }
+        // It is closed later and elsewhere; until then nothing of it is to wake us.
+        let _ = epoll::delete(&self.epoll, &connection.socket);
+        self.closer.end(connection.socket);
     }
 
-    /// Gives the core one input and does what it says.
+    /// The connection may still have to bring last words; the member is gone.
+    pub(super) fn end_membership(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        for device in std::mem::take(&mut connection.devices) {
+            self.device_locks.release(device);
+        }
+        let Role::Member(member) = connection.role else { return };
+        connection.role = Role::Runner;
+        self.by_member.remove(&member);
+        self.members.remove(&member);
+        self.segments.cancel(member);
+        self.state_changed = true;
+        self.feed(Input::MemberGone { member });
+    }
+
+    /// Gives the core one input and does what it says, after all that it said before.
     pub(super) fn feed(&mut self, input: Input) {
         let mut outputs: Vec<Output> = Vec::new();
         self.core.step(self.start.elapsed(), input, &mut outputs);
-        for output in outputs {
+        self.outputs.extend(outputs);
+        if std::mem::replace(&mut self.carrying, true) {
+            return;
+        }
+        while let Some(output) = self.outputs.pop_front() {
             self.carry_out(output);
         }
+        self.carrying = false;
     }
 
     fn serve_timers(&mut self) {
@@ -314,6 +383,10 @@ impl Server {
         if self.core.next_deadline().is_some_and(|deadline| deadline <= self.start.elapsed()) {
             self.feed(Input::Tick);
         }
+        if now.duration_since(self.swept) < SWEEP {
+            return;
+        }
+        self.swept = now;
         let overdue: Vec<u64> = self
             .connections
             .iter()
@@ -347,10 +420,16 @@ fn watch(epoll: &OwnedFd, source: Source, descriptor: impl AsFd) -> io::Result<(
     Ok(epoll::add(epoll, descriptor, data, epoll::EventFlags::IN)?)
 }
 
-/// Asks the loop to tell when the socket can be written, or no longer.
-pub(super) fn watch_writable(epoll: &OwnedFd, number: u64, socket: &OwnedFd, wanted: bool) -> io::Result<()> {
-    let mut flags = epoll::EventFlags::IN;
-    flags.set(epoll::EventFlags::OUT, wanted);
+/// Asks the loop to tell when the socket can be read, written, or no longer.
+pub(super) fn watch_socket(
+    epoll: &OwnedFd,
+    number: u64,
+    socket: &OwnedFd,
+    (readable, writable): (bool, bool),
+) -> io::Result<()> {
+    let mut flags = epoll::EventFlags::empty();
+    flags.set(epoll::EventFlags::IN, readable);
+    flags.set(epoll::EventFlags::OUT, writable);
     Ok(epoll::modify(epoll, socket, epoll::EventData::new_u64(Source::Socket(number).to_bits()), flags)?)
 }
 

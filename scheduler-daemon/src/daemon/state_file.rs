@@ -90,6 +90,9 @@ impl StateFile {
     /// What the former daemon left; empty if there was none.
     pub fn read(&self) -> Result<State, StateError> {
         match fs::read(&self.path) {
+            // After a crash of the machine the file may be there without its bytes; no member of
+            // before lives then either.
+            Ok(bytes) if bytes.is_empty() => Ok(State::default()),
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map_err(|source| StateError::Damaged { path: self.path.clone(), source }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(State::default()),
