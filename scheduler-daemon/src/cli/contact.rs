@@ -21,19 +21,22 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A daemon that answered at its members' socket.
 #[derive(Debug)]
 pub struct Daemon {
-    /// Its directory.
-    pub directory: PathBuf,
+    /// Its members' socket.
+    pub socket_path: PathBuf,
     /// A connection to it.
     pub socket: OwnedFd,
 }
 
 /// The first daemon that can be reached; `Ok(None)` if none runs.
 pub fn find_daemon() -> Result<Option<Daemon>, Failure> {
-    let given = find::given_directory();
-    for directory in find::candidate_directories() {
-        let path = directory.join(MEMBER_SOCKET);
+    let given = find::given_socket();
+    for path in find::candidate_sockets() {
         match packet::connect(&path) {
-            Ok(socket) => return Ok(Some(Daemon { directory, socket })),
+            Ok(socket) if given.is_some() || is_trusted(&socket) => {
+                return Ok(Some(Daemon { socket_path: path, socket }));
+            }
+            // Anybody can put a socket into /tmp; who serves us could read what programs compute.
+            Ok(_) => {}
             Err(PacketError::Io { source, .. }) if is_absent(&source) && given.is_none() => {}
             Err(error) => {
                 let advice = if given.is_some() {
@@ -46,6 +49,13 @@ pub fn find_daemon() -> Result<Option<Daemon>, Failure> {
         }
     }
     Ok(None)
+}
+
+/// Whether root or this user serves at the other end.
+pub fn is_trusted(socket: &OwnedFd) -> bool {
+    use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+    let own = rustix::process::geteuid().as_raw();
+    getsockopt(socket, PeerCredentials).is_ok_and(|server| server.uid() == 0 || server.uid() == own)
 }
 
 fn is_absent(error: &io::Error) -> bool {
@@ -76,9 +86,10 @@ pub fn start_private_daemon() -> Result<Daemon, Failure> {
         return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
     let deadline = Instant::now() + PATIENCE;
+    let socket_path = directory.join(MEMBER_SOCKET);
     loop {
-        match packet::connect(&directory.join(MEMBER_SOCKET)) {
-            Ok(socket) => return Ok(Daemon { directory, socket }),
+        match packet::connect(&socket_path) {
+            Ok(socket) => return Ok(Daemon { socket_path, socket }),
             Err(error) if Instant::now() > deadline => {
                 return Err(failed(format!("{error}; see {}", directory.join("turnusd.log").display())));
             }
@@ -117,6 +128,9 @@ pub fn ask(directory: &Path, request: AdminRequest) -> Result<String, PacketErro
     let failed =
         |source: io::Error| PacketError::Io { what: "cannot ask turnusd at", path: path.clone(), source };
     let socket = packet::connect(&path)?;
+    if find::given_socket().is_none() && !is_trusted(&socket) {
+        return Err(failed(io::Error::other("it is run by another user")));
+    }
     let bytes = encode(&request).map_err(|error| failed(io::Error::other(error.to_string())))?;
     packet::send(&socket, &bytes, None).map_err(failed)?;
     let mut text = Vec::new();

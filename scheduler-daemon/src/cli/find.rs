@@ -25,10 +25,23 @@ pub fn candidate_directories() -> Vec<PathBuf> {
     paths::daemon_directories(runtime_directory.as_deref(), geteuid().as_raw()).to_vec()
 }
 
+/// The members' socket that `TURNUS_SOCKET` names, from the root: the program may go elsewhere.
+pub fn given_socket() -> Option<PathBuf> {
+    let socket = std::env::var_os(paths::SOCKET_VARIABLE).filter(|value| !value.is_empty())?;
+    Some(std::path::absolute(&socket).unwrap_or_else(|_| PathBuf::from(socket)))
+}
+
+/// Members' sockets to try, best first.
+pub fn candidate_sockets() -> Vec<PathBuf> {
+    let of = |directory: PathBuf| directory.join(paths::MEMBER_SOCKET);
+    given_socket()
+        .map_or_else(|| candidate_directories().into_iter().map(of).collect(), |socket| vec![socket])
+}
+
 /// The directory whose members' socket `TURNUS_SOCKET` names.
 pub fn given_directory() -> Option<PathBuf> {
-    let socket = std::env::var_os(paths::SOCKET_VARIABLE).map(PathBuf::from)?;
-    Some(socket.parent()?.parent()?.to_path_buf())
+    let socket = given_socket()?;
+    Some(socket.parent()?.parent().unwrap_or(Path::new("/")).to_path_buf())
 }
 
 /// A file of this installation: beside this program, or in `../<folder>`.

@@ -9,7 +9,7 @@ use rustix::fs::Access;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Interpreters of interpreters: more is a loop.
@@ -50,11 +50,24 @@ pub fn obstacle(program: &Path) -> Option<String> {
         match read_kind(&path)? {
             Kind::Script(interpreter) => path = interpreter,
             Kind::Elf(obstacle) => {
+                let obstacle = obstacle.or_else(|| raises_rights(&path).then_some(RAISES_RIGHTS));
                 return obstacle.map(|text| format!("{} is {text}", path.display()));
             }
         }
     }
     None
+}
+
+const RAISES_RIGHTS: &str =
+    "set-user-id or set-group-id, so the dynamic linker loads no library into it that it is told to";
+
+/// Whether the kernel starts it with other rights than ours.
+fn raises_rights(path: &Path) -> bool {
+    let (own_uid, own_gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    std::fs::metadata(path).is_ok_and(|file| {
+        file.mode() & 0o4000 != 0 && file.uid() != own_uid
+            || file.mode() & 0o2010 == 0o2010 && file.gid() != own_gid
+    })
 }
 
 enum Kind {
@@ -148,6 +161,14 @@ mod tests {
         elf[18] = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
         elf[54] = 56;
         assert!(obstacle(&write("static", &elf, 0o755)).is_some_and(|text| text.contains("static")));
+        // A program of somebody else's that runs with that user's rights.
+        let shell = std::fs::read(find(OsStr::new("sh")).expect("sh")).expect("read");
+        let raising = write("raising", &shell, 0o755);
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&raising, Some(4242), None).expect("owner");
+            std::fs::set_permissions(&raising, std::fs::Permissions::from_mode(0o4755)).expect("mode");
+            assert!(obstacle(&raising).is_some_and(|text| text.contains("set-user-id")));
+        }
         elf[18] = 8;
         assert!(obstacle(&write("mips", &elf, 0o755)).is_some_and(|text| text.contains("processor")));
         elf[4] = 1;

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
-use turnus_protocol::paths::{MEMBER_SOCKET, SOCKET_VARIABLE, TOKEN_VARIABLE};
+use turnus_protocol::paths::{SOCKET_VARIABLE, TOKEN_VARIABLE};
 
 /// Runs a program that shares the GPU with others.
 #[derive(Debug, clap::Args)]
@@ -53,7 +53,7 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
             let daemon = contact::start_private_daemon()?;
             eprintln!(
                 "turnus: no turnusd was running; started a private one in {} (it ends 60 s after its last program)",
-                daemon.directory.display()
+                find::default_directory().display()
             );
             daemon
         }
@@ -62,12 +62,12 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
         .name
         .clone()
         .unwrap_or_else(|| program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned());
-    let token = contact::register_run(&daemon, &name, arguments.memory)?;
+    let token = contact::register_run(&daemon, &turnus_protocol::name::clean(&name), arguments.memory)?;
     let error = Command::new(&program)
         .arg0(&arguments.command[0])
         .args(&arguments.command[1..])
         .env("LD_PRELOAD", preload(&shim))
-        .env(SOCKET_VARIABLE, daemon.directory.join(MEMBER_SOCKET))
+        .env(SOCKET_VARIABLE, &daemon.socket_path)
         .env(TOKEN_VARIABLE, token.to_hex())
         .exec();
     Err(Failure::new(exit_code::NOT_EXECUTABLE, format!("{} cannot be executed: {error}", program.display())))
@@ -85,6 +85,10 @@ fn find_shim(given: Option<&std::path::Path>) -> Result<PathBuf, Failure> {
     };
     if !shim.is_file() {
         return Err(failed(format!("there is no shim at {}", shim.display())));
+    }
+    // The dynamic linker would only warn, and the program would take no turns.
+    if let Err(error) = std::fs::File::open(&shim) {
+        return Err(failed(format!("the shim {} cannot be read: {error}", shim.display())));
     }
     if shim.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
         return Err(failed(format!(
