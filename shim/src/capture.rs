@@ -9,7 +9,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
-use turnus_bindings::{CUresult, fns, types::*};
+use turnus_bindings::{CUerror, CUresult, fns, types::*};
 
 /// The open captures of a member.
 #[derive(Debug, Default)]
@@ -34,6 +34,13 @@ impl Captures {
     /// Whether any stream of this process is in capture.
     pub(crate) fn any_open(&self) -> bool {
         self.count.load(Ordering::Acquire) != 0
+    }
+
+    /// No context is left, and no stream: what was in capture went with them.
+    pub(crate) fn forget_all(&self) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.clear();
+        self.count.store(0, Ordering::Release);
     }
 
     fn begun(&self, stream: CUstream) {
@@ -111,14 +118,17 @@ pub(crate) unsafe fn begin_recapture(
     note_begun(stream, unsafe { real(stream, mode, graph, callback, user_data) })
 }
 
-/// Handler of `cuStreamEndCapture`: whatever it answers, the capture of this stream is over.
+/// Handler of `cuStreamEndCapture`: whatever it answers, the capture of this stream is over, unless
+/// the call came from a thread that may not end it.
 ///
 /// # Safety
 /// Arguments as of the driver's function.
 pub(crate) unsafe fn end(real: fns::cuStreamEndCapture, stream: CUstream, graph: *mut CUgraph) -> CUresult {
     // SAFETY: the arguments are passed through.
     let result = unsafe { real(stream, graph) };
-    if let Some(member) = member::current() {
+    if result != Err(CUerror::STREAM_CAPTURE_WRONG_THREAD)
+        && let Some(member) = member::current()
+    {
         member.captures.ended(stream);
     }
     result

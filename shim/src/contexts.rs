@@ -222,6 +222,9 @@ impl Contexts {
         let mut state = self.state();
         if is_gone {
             state.live.retain(|live| live.context != context);
+            if let Some(member) = member::current().filter(|_| state.live.is_empty()) {
+                member.captures.forget_all();
+            }
         } else if let Some(live) = state.live.iter_mut().find(|live| live.context == context) {
             live.is_leaving = false;
         }

@@ -12,10 +12,11 @@ use crate::memory::{self, Memory};
 use crate::message;
 use crate::real;
 use crate::turn::Phase;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
+use turnus_bindings::CUerror;
 use turnus_bindings::types::CU_STREAM_CAPTURE_MODE_RELAXED;
 use turnus_protocol::{ClientMessage, DeviceUuid, Epoch, RequestId};
 
@@ -201,11 +202,15 @@ fn restore(member: &'static Member) {
             if let Some(error) = progress.error {
                 is_broken = member.contexts.note_fault(member, device, error);
                 if !is_broken {
+                    note_failure(device, error);
                     std::thread::sleep(TRY_AGAIN);
                     member.worker.want_restore();
                     return;
                 }
-            } else if progress.missing_bytes > 0 {
+            } else {
+                FAILURES.store(0, Ordering::Relaxed);
+            }
+            if progress.error.is_none() && progress.missing_bytes > 0 {
                 // Goes on when credits arrive.
                 return;
             }
@@ -213,6 +218,20 @@ fn restore(member: &'static Member) {
     }
     if open_gate(member, epoch, is_broken) {
         moved.into_iter().for_each(|device| member.contexts.report_usage(member, device));
+    }
+}
+
+/// Restores that have failed in a row.
+static FAILURES: AtomicU32 = AtomicU32::new(0);
+/// So many are no passing trouble: two seconds of them.
+const FAILURES_MAX: u32 = 100;
+
+/// The program waits at the gate without knowing why; once in a row of failures a line says it.
+fn note_failure(device: DeviceUuid, error: CUerror) {
+    if FAILURES.fetch_add(1, Ordering::Relaxed) == FAILURES_MAX {
+        message::error(&format!(
+            "memory of {device} cannot be restored ({error}); the program waits, and it is tried again"
+        ));
     }
 }
 

@@ -300,6 +300,16 @@ fn scheduling_the_turn_is_kept_while_a_capture_is_open() {
     scene.member.expect_drained(1);
 }
 
+/// Its streams are gone, so nobody will ever end it.
+#[test]
+fn scheduling_a_capture_ends_with_the_last_context() {
+    let mut scene = scene_with_turn();
+    scene.puppet.does("begin", "begin 0");
+    scene.puppet.does("destroy", "destroy 0");
+    scene.member.drain(1);
+    scene.member.expect_drained(1);
+}
+
 #[test]
 fn scheduling_signal_handlers_run_while_a_call_waits() {
     let mut scene = scene();
