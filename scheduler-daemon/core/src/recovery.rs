@@ -107,6 +107,9 @@ impl Core {
             holding.host_bytes = said.host_bytes;
             holding.pinned_bytes = said.pinned_bytes.min(said.resident_bytes);
         });
+        if said.resident_bytes > 0 && !self.recovery.is_active() {
+            self.recognise_bytes(said.device, said.resident_bytes);
+        }
         let Some(epoch) = said.epoch else { return };
         if epoch.0 >> 32 >= self.settings.incarnation {
             return self.complain(member, Reason::ProtocolViolation.word(), "claims a turn that never was");

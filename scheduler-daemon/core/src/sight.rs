@@ -77,6 +77,23 @@ impl Core {
         device.withheld_bytes = 0;
         self.touch(key);
     }
+
+    /// Somebody has come back late: what was seen before took these bytes for a stranger's.
+    pub(crate) fn recognise_bytes(&mut self, key: DeviceKey, bytes: u64) {
+        let Some(device) = self.devices.get_mut(&key) else { return };
+        let total_bytes = device.total_bytes;
+        let raise = |usable: &mut u64| *usable = usable.saturating_add(bytes).min(total_bytes);
+        raise(&mut device.usable_bytes);
+        device.sights.values_mut().for_each(|sight| raise(&mut sight.usable_bytes));
+        device.doubted.iter_mut().for_each(|doubt| raise(&mut doubt.usable_bytes));
+        for tenant in device.tenants.keys() {
+            let share = self.tenants.get_mut(tenant).and_then(|tenant| tenant.shares.get_mut(&key));
+            if let Some(sight) = share.and_then(|share| share.own_sight.as_mut()) {
+                raise(&mut sight.usable_bytes);
+            }
+        }
+    }
+
     /// Recovery is over: with all claims in the books, what was said last is a sight of the device.
     pub(crate) fn see_claims(&mut self, key: DeviceKey) {
         let Some(device) = self.devices.get_mut(&key) else { return };

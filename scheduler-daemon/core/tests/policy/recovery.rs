@@ -153,3 +153,27 @@ fn the_size_of_a_device_is_seen_when_all_claims_are_known() {
     assert_eq!(harness.reserve(102, 350), Ok(()));
     assert_eq!(harness.reserve(102, 1), Err(Reason::CapacityExceeded));
 }
+
+#[test]
+fn who_comes_back_late_does_not_make_the_device_small_for_others() {
+    let mut harness = restarted(&[1, 2]);
+    let claim = |resident_bytes| {
+        let mut claim = device_message(DEVICE, resident_bytes, resident_bytes, None);
+        if let Say::Device { free_bytes, .. } = &mut claim {
+            *free_bytes = 50;
+        }
+        claim
+    };
+    harness.connect(101, 1, Some(1));
+    harness.say(101, claim(300));
+    harness.say(101, Say::Ready);
+    harness.wait(ms(2500));
+    harness.say(101, Say::Usage { device: DEVICE, total_bytes: 1000, free_bytes: 50 });
+    assert_eq!(harness.reserve(101, 100), Err(Reason::CapacityExceeded), "600 bytes are a stranger's");
+    harness.connect(102, 2, Some(2));
+    harness.say(102, claim(600));
+    harness.say(102, Say::Ready);
+    assert_eq!(harness.reserve(101, 650), Ok(()), "the bytes of a member still count as a stranger's");
+    assert_eq!(harness.reserve(101, 1), Err(Reason::CapacityExceeded));
+    assert_eq!(harness.reserve(102, 350), Ok(()));
+}
