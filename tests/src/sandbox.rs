@@ -7,6 +7,7 @@
 use crate::artifacts;
 use crate::process::{LOOK, Outcome, Program, tail};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -288,6 +289,17 @@ impl Sandbox {
     /// The simulated machine, seen from outside.
     pub fn arena(&self) -> &Arena {
         &self.arena
+    }
+
+    /// Changes one byte in every frame of a device, as no driver ever would.
+    pub fn corrupt(&self, device: usize) {
+        let path = self.machine.directory().join(format!("memory-{device}"));
+        let file = fs::OpenOptions::new().read(true).write(true).open(path).expect("the device's memory");
+        for at in (8..self.setup.device_bytes).step_by(64 << 10) {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).expect("memory can be read");
+            file.write_all_at(&[!byte[0]], at).expect("memory can be written");
+        }
     }
 
     /// All physical memory is free again (a dying process may need a moment), and no table contradicts itself.

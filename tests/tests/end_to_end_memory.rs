@@ -102,3 +102,27 @@ fn two_devices_are_two_machines_for_two_programs() {
     }
     sandbox.assert_all_freed();
 }
+
+#[test]
+fn a_first_context_finds_room_on_a_full_device() {
+    let sandbox = Sandbox::new(Setup::default());
+    let chain = compile("chain", Road::Dlsym);
+    let stop_file = sandbox.folder().join("stop");
+    let stop = stop_file.to_string_lossy().into_owned();
+    // Two fill the device; the next context of a mebibyte takes its place from them.
+    let bytes = (DEVICE_BYTES / 8 * 5).to_string();
+    let arguments = ["--bytes", &bytes, "--stop-file", &stop];
+    let mut first = sandbox.start_under("first", &chain, &arguments);
+    let mut second = sandbox.start_under("second", &chain, &arguments);
+    for _ in 0..4 {
+        let (before, other) = (first.rounds(), second.rounds());
+        sandbox.wait_for("rounds", &mut [&mut first, &mut second], |programs| {
+            (programs[0].rounds() > before && programs[1].rounds() > other).then_some(())
+        });
+        sandbox.run_under(&chain, &["--bytes", "1000000", "--rounds", "2"]).assert_right();
+    }
+    std::fs::write(&stop_file, "").expect("stop file");
+    sandbox.wait(&mut first).assert_right();
+    sandbox.wait(&mut second).assert_right();
+    sandbox.assert_all_freed();
+}

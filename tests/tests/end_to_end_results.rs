@@ -4,6 +4,7 @@
 //! The workloads compare every byte that they have on the device with a model; see
 //! `tests/workloads`. What a test protects is said in the workload's first comment.
 
+use nix::sys::signal::Signal;
 use std::path::Path;
 use turnus_tests::contest::{Contest, SHARE_BYTES, TURNS_MIN};
 use turnus_tests::{Road, Sandbox, Setup, artifacts, compile};
@@ -60,4 +61,28 @@ fn python_with_cuda_bindings_and_nvrtc() {
     let Some(python) = artifacts::python("chain.py under Turnus") else { return };
     let script = artifacts::workspace().join("tests/workloads/chain.py");
     check_everywhere(&python, &[&script.to_string_lossy()], 3);
+}
+
+/// What the other tests rely on: a single wrong byte in a frame does not stay unseen.
+#[test]
+fn a_byte_changed_behind_its_back_is_seen_by_a_workload() {
+    let sandbox = Sandbox::without_daemon(Setup::default());
+    let bytes = SHARE_BYTES.to_string();
+    for name in ["chain", "saxpy", "hash", "streams", "capture", "allocfree", "hostfunc", "stress"] {
+        let stop_file = sandbox.folder().join(format!("stop-{name}"));
+        let mut command = sandbox.bare(&compile(name, Road::Dlsym));
+        command.args(["--bytes", &bytes, "--stop-file", &stop_file.to_string_lossy()]);
+        if name == "stress" {
+            command.args(["--how", "0"]);
+        }
+        let mut program = sandbox.start(name, command);
+        sandbox.wait_for("rounds", &mut [&mut program], |programs| (programs[0].rounds() >= 4).then_some(()));
+        program.signal(Signal::SIGSTOP);
+        sandbox.corrupt(0);
+        program.signal(Signal::SIGCONT);
+        std::fs::write(&stop_file, "").expect("stop file");
+        let outcome = sandbox.wait(&mut program);
+        assert!(outcome.code == Some(1) && outcome.stdout.contains("result=wrong"), "{}", outcome.describe());
+        sandbox.assert_all_freed();
+    }
 }
