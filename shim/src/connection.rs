@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use turnus_protocol::limits::MESSAGE_BYTES_MAX;
 use turnus_protocol::{ClientMessage, DaemonMessage};
 
@@ -61,8 +61,8 @@ impl Socket {
             OwnedFd::from_raw_fd(raw)
         };
         let time = libc::timeval { tv_sec: SEND_TIMEOUT.as_secs() as libc::time_t, tv_usec: 0 };
-        // SAFETY: option and address are valid for their given sizes.
-        let connected = unsafe {
+        // SAFETY: the option is valid for its size.
+        unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
                 libc::SOL_SOCKET,
@@ -70,13 +70,19 @@ impl Socket {
                 (&raw const time).cast(),
                 size_of::<libc::timeval>() as libc::socklen_t,
             );
-            libc::connect(
-                socket.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of::<libc::sockaddr_un>() as libc::socklen_t,
-            )
-        };
-        if connected == 0 { Ok(Socket(socket)) } else { Err(io::Error::last_os_error()) }
+        }
+        let (address, bytes) = (&raw const address, size_of::<libc::sockaddr_un>() as libc::socklen_t);
+        loop {
+            // SAFETY: the address is valid for its size.
+            if unsafe { libc::connect(socket.as_raw_fd(), address.cast(), bytes) } == 0 {
+                return Ok(Socket(socket));
+            }
+            // A signal of the program's is no reason to think that there is no daemon.
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
     }
 
     /// Sends one message, with a descriptor beside it if one is given.
@@ -89,12 +95,24 @@ impl Socket {
         &self,
         at_most: Duration,
     ) -> Result<(DaemonMessage, Option<OwnedFd>), ReceiveError> {
-        let mut entry = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one valid entry.
-        if unsafe { libc::poll(&mut entry, 1, at_most.as_millis() as libc::c_int) } <= 0 {
-            return Err(ReceiveError::Empty);
+        let end = Instant::now() + at_most;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let mut entry = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one valid entry.
+            let ready = unsafe { libc::poll(&mut entry, 1, left.as_millis() as libc::c_int) };
+            if ready > 0 {
+                match receive(self.0.as_raw_fd()) {
+                    Err(ReceiveError::Empty) => {}
+                    answer => return answer,
+                }
+            }
+            // Interrupted by a signal of the program's: the rest of the time is still to come.
+            let interrupted = ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
+            if left.is_zero() || ready <= 0 && !interrupted {
+                return Err(ReceiveError::Empty);
+            }
         }
-        receive(self.0.as_raw_fd())
     }
 }
 
