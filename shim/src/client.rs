@@ -4,7 +4,7 @@
 //! how a drain or an idle holder goes on is decided in `watch.rs` between two messages. While nothing
 //! is under way it wakes once a second, for the counts of unhandled calls.
 
-use crate::config::Config;
+use crate::config::{Config, WhenDaemonMissing};
 use crate::connection::{ReceiveError, Socket};
 use crate::lifecycle::{self, State};
 use crate::member::Member;
@@ -18,7 +18,7 @@ use std::time::Instant;
 use turnus_gate::page::GatePage;
 use turnus_protocol::limits::PROTOCOL_VERSION;
 use turnus_protocol::message::Resume;
-use turnus_protocol::{ClientMessage, DaemonMessage, MemberSettings};
+use turnus_protocol::{ClientMessage, DaemonMessage, MemberSettings, Reason};
 
 /// How long a daemon may take to say welcome.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,6 +43,9 @@ pub(crate) fn find_daemon(config: &Config, resume: Option<Resume>) -> Result<(So
     let mut reason = "no daemon: no socket to look for".to_owned();
     for path in &config.sockets {
         match Socket::connect(path) {
+            Ok(socket) if !config.is_socket_named && !socket.is_served_by_a_friend() => {
+                reason = format!("the daemon at {} belongs to another user", path.display());
+            }
             Ok(socket) => match say_hello(&socket, config, resume) {
                 Ok(welcome) => return Ok((socket, welcome)),
                 Err(text) => reason = format!("the daemon at {} {text}", path.display()),
@@ -83,10 +86,13 @@ fn say_hello(socket: &Socket, config: &Config, resume: Option<Resume>) -> Result
 
 /// The thread's life.
 pub(crate) fn run(member: &'static Member, mut identity: Resume) {
-    let mut client = Client { member, watch: Watch::new(), reported: Instant::now() };
+    let mut client = Client { member, watch: Watch::new(), reported: Instant::now(), rejected: None };
     loop {
         client.serve();
         if lifecycle::is_detached() {
+            return;
+        }
+        if client.stand_aside() {
             return;
         }
         client.daemon_is_lost();
@@ -101,6 +107,8 @@ struct Client {
     member: &'static Member,
     watch: Watch,
     reported: Instant,
+    /// What the daemon said last when it ended a connection.
+    rejected: Option<(Reason, String)>,
 }
 
 impl Client {
@@ -158,10 +166,12 @@ impl Client {
                 message::notice(member.config.notice, &waiting_line(&holder_name, ahead, waited_ms));
             }
             D::Rejected { reason, text } => {
-                message::error(&format!(
-                    "the daemon ended the connection: {text} ({reason}; {})",
-                    reason.advice()
-                ));
+                let line = format!("the daemon ended the connection: {text} ({reason}; {})", reason.advice());
+                let is_news = self.rejected.as_ref().is_none_or(|(_, before)| *before != line);
+                self.rejected = Some((reason, line.clone()));
+                if is_news && !self.may_stand_aside() {
+                    message::error(&line);
+                }
             }
             // Only before the first message of ours, or to `turnus run`.
             D::Welcome { .. } | D::RunRegistered { .. } => {}
@@ -173,6 +183,36 @@ impl Client {
             self.reported = Instant::now();
             self.member.report_unhandled();
         }
+    }
+
+    /// Whether the daemon has refused this member for good and the program may run without one.
+    fn may_stand_aside(&self) -> bool {
+        let is_final = self.rejected.as_ref().is_some_and(|(reason, _)| {
+            matches!(
+                reason,
+                Reason::DeviceTaken | Reason::VersionMismatch | Reason::UnknownToken | Reason::TooManyMembers
+            )
+        });
+        is_final
+            && self.member.config.when_daemon_missing == WhenDaemonMissing::Run
+            && memory::get().is_none_or(|memory| memory.is_unused())
+    }
+
+    /// Lets the program run without a daemon if that has refused it for good and nothing of the
+    /// program's lies in our frames. True: there is no more to do for this thread.
+    fn stand_aside(&mut self) -> bool {
+        if !self.may_stand_aside() {
+            return false;
+        }
+        let line = self.rejected.as_ref().map_or("", |(_, line)| line);
+        message::error(&format!("{line}; the program runs unscheduled"));
+        memory::forget();
+        crate::member::set_current(None);
+        lifecycle::change(State::Active, State::PassThrough);
+        self.member.connection.close();
+        self.member.requests.end();
+        self.member.wake_waiting_threads();
+        true
     }
 
     fn daemon_is_lost(&mut self) {
@@ -192,6 +232,7 @@ impl Client {
     fn find_next_daemon(&mut self, identity: Resume) -> Option<Resume> {
         let mut back_off = FIRST_BACK_OFF;
         let mut said = String::new();
+        let mut is_said = false;
         loop {
             std::thread::sleep(back_off);
             if lifecycle::is_detached() {
@@ -202,6 +243,11 @@ impl Client {
                 Err(reason) => {
                     if said != reason {
                         message::debug(|| reason.clone());
+                    }
+                    // A daemon that is away comes back; one that refuses has to be told about.
+                    if reason.contains("refused this program") && !is_said {
+                        message::error(&format!("{reason}; the program waits for another daemon"));
+                        is_said = true;
                     }
                     said = reason;
                 }

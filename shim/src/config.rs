@@ -68,6 +68,8 @@ pub(crate) enum Verbosity {
 pub(crate) struct Config {
     /// Sockets to try, in order.
     pub(crate) sockets: Vec<PathBuf>,
+    /// Whether somebody chose the socket, and with it whom to trust.
+    pub(crate) is_socket_named: bool,
     /// The tenant's capability, if the program was started by `turnus run`.
     pub(crate) token: Option<Token>,
     /// What to do without a daemon.
@@ -117,7 +119,9 @@ impl Config {
             }
             token
         });
-        let sockets = match get(SOCKET_VARIABLE).map(PathBuf::from) {
+        let named = get(SOCKET_VARIABLE).map(PathBuf::from);
+        let is_socket_named = named.is_some();
+        let sockets = match named {
             Some(socket) => vec![socket],
             None => {
                 let runtime_directory = get(RUNTIME_DIRECTORY_VARIABLE).map(PathBuf::from);
@@ -130,7 +134,7 @@ impl Config {
         if sockets.is_empty() {
             complaints.push(format!("{SOCKET_VARIABLE} is longer than a socket's path may be"));
         }
-        (Config { sockets, token, when_daemon_missing, verbosity, notice }, complaints)
+        (Config { sockets, is_socket_named, token, when_daemon_missing, verbosity, notice }, complaints)
     }
 }
 

@@ -85,6 +85,25 @@ impl Socket {
         }
     }
 
+    /// Whether root or this process's own user listens there. A daemon makes the memory in which
+    /// evicted bytes lie; one that nobody named must not be a stranger's.
+    pub(crate) fn is_served_by_a_friend(&self) -> bool {
+        let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+        let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: the option writes at most the given size to the structure; geteuid cannot fail.
+        let (answered, own) = unsafe {
+            let answer = libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut peer).cast(),
+                &mut bytes,
+            );
+            (answer == 0, libc::geteuid())
+        };
+        answered && (peer.uid == 0 || peer.uid == own)
+    }
+
     /// Sends one message, with a descriptor beside it if one is given.
     pub(crate) fn send(&self, message: &ClientMessage, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
         send(self.0.as_raw_fd(), message, descriptor)

@@ -83,6 +83,10 @@ fn wait_for_turn(member: &'static Member) -> Result<Entered, CUerror> {
         if lifecycle::is_detached() {
             return Err(CUerror::DEINITIALIZED);
         }
+        if member::current().is_none() {
+            // The daemon refused this program for good while it waited.
+            return Ok(Entered(None));
+        }
         match next_step(member, mark) {
             Step::TryReady { .. } => continue,
             Step::Admit => return Ok(Entered(Some(mark))),

@@ -205,7 +205,7 @@ extern "C" fn in_child() {
         }
     }
     member::set_current(None);
-    memory::forget_in_child();
+    memory::forget();
     marks::forget_in_child();
     Guard::forget_in_child();
     STATE.store(State::Uninitialised as u8, Ordering::Release);

@@ -80,7 +80,12 @@ impl Memory {
             return Some(Ok(address));
         }
         drop(state);
-        Some(self.allocate_block(Request { ordinal, uuid, context, bytes, block_bytes, part_bytes }))
+        let request = Request { ordinal, uuid, context, bytes, block_bytes, part_bytes };
+        match self.allocate_block(request) {
+            // The daemon has refused the program for good while it was asked: the driver's business.
+            Err(_) if super::is_forgotten() => None,
+            answer => Some(answer),
+        }
     }
 
     /// Asks the daemon, then the driver; asks again if a daemon that does not know of the answer

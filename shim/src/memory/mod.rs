@@ -129,11 +129,16 @@ impl std::fmt::Debug for Memory {
 }
 
 static MEMORY: OnceLock<Memory> = OnceLock::new();
-static IS_CHILD: AtomicBool = AtomicBool::new(false);
+static IS_FORGOTTEN: AtomicBool = AtomicBool::new(false);
 
 /// The memory of this process; `None` in pass-through mode and in a forked child.
 pub(crate) fn get() -> Option<&'static Memory> {
-    if IS_CHILD.load(Ordering::Relaxed) { None } else { MEMORY.get() }
+    if is_forgotten() { None } else { MEMORY.get() }
+}
+
+/// See [`forget`].
+fn is_forgotten() -> bool {
+    IS_FORGOTTEN.load(Ordering::Relaxed)
 }
 
 /// Takes over the program's device memory from here on. `handle_bytes` is the daemon's setting.
@@ -142,9 +147,10 @@ pub(crate) fn install(driver: Box<dyn Driver>, scheduler: Box<dyn Scheduler>, ha
     let _ = MEMORY.get_or_init(|| Memory::new(driver, scheduler, handle_bytes));
 }
 
-/// In the child of a fork: the frames and segments are the parent's.
-pub(crate) fn forget_in_child() {
-    IS_CHILD.store(true, Ordering::Relaxed);
+/// No longer ours: in the child of a fork, whose frames are the parent's, and where the daemon has
+/// refused the program for good (then nothing of it is in our frames).
+pub(crate) fn forget() {
+    IS_FORGOTTEN.store(true, Ordering::Relaxed);
 }
 
 impl Memory {
@@ -156,6 +162,11 @@ impl Memory {
             state: Mutex::new(State::new(handle_bytes)),
             lanes: Mutex::new(Lanes::default()),
         }
+    }
+
+    /// Whether the program has nothing allocated here.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.state().table.has_no_allocations()
     }
 
     /// A context of this device was found. Called again for a known one it changes nothing.

@@ -116,6 +116,11 @@ impl Table {
         self.allocations.remove(&address)
     }
 
+    /// Whether nothing is allocated.
+    pub(crate) fn has_no_allocations(&self) -> bool {
+        self.allocations.is_empty()
+    }
+
     /// Addresses of the context's allocations.
     pub(crate) fn allocations_of(&self, context: Context) -> Vec<u64> {
         self.allocations
