@@ -124,13 +124,17 @@ impl Drop for Daemon {
 
 pub fn command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_turnusd"));
-    command.arg("--directory").arg(folder.join("d")).arg("--lock-directory").arg(folder.join("locks"));
+    command.arg("--directory").arg(folder.join("d"));
     command
 }
 
 fn spawn(folder: &Path, options: &[String]) -> Child {
     let log = File::options().create(true).append(true).open(folder.join("log")).expect("log");
-    command(folder).args(options).stdin(Stdio::null()).stderr(log).spawn().expect("turnusd")
+    let mut command = command(folder);
+    if !options.iter().any(|option| option == "--lock-directory") {
+        command.arg("--lock-directory").arg(folder.join("locks"));
+    }
+    command.args(options).stdin(Stdio::null()).stderr(log).spawn().expect("turnusd")
 }
 
 #[track_caller]

@@ -78,6 +78,22 @@ fn a_life_that_never_was_gives_no_right_to_claim() {
 }
 
 #[test]
+fn a_device_of_another_daemon_is_refused_with_the_name_of_that_daemon() {
+    let first = Daemon::start(&[]);
+    first.member().ready().is_heard();
+    let locks = first.folder.join("locks");
+    let second = Daemon::start(&["--lock-directory", &locks.to_string_lossy()]);
+    let member = second.member();
+    member.peer.send(&crate::harness::device(0, 0, None));
+    // What is said after it must not turn the answer into a reset.
+    member.peer.send(&ClientMessage::Ready);
+    let (reason, text) = member.peer.expect_rejection();
+    assert_eq!(reason, Reason::DeviceTaken);
+    let words = [format!("pid {}", first.child.id()), first.directory().display().to_string()];
+    assert!(words.iter().all(|word| text.contains(word)), "{text}");
+}
+
+#[test]
 fn one_process_is_a_member_only_so_many_times() {
     let daemon = Daemon::start(&[]);
     let members: Vec<_> = (0..64).map(|_| daemon.member()).collect();
