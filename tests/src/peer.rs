@@ -3,6 +3,7 @@
 //! For tests of what strangers can do to the daemon and what a strange daemon can do to programs.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -66,6 +67,15 @@ fn is_readable(socket: impl AsFd, at_most_ms: i64) -> bool {
     poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&time)).is_ok_and(|count| count > 0)
 }
 
+fn listen(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let _ = std::fs::remove_file(path);
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, 64)?;
+    Ok(socket)
+}
+
 /// Something that answers each packet with the same bytes on the members' socket of a directory.
 #[derive(Debug)]
 pub struct FakeDaemon {
@@ -77,7 +87,7 @@ impl FakeDaemon {
     /// Serves until dropped. Empty bytes: it takes packets and says nothing.
     pub fn start(socket: &Path, answer: Vec<u8>) -> FakeDaemon {
         std::fs::create_dir_all(socket.parent().expect("a socket lies in a folder")).expect("the folder");
-        let listener = packet::listen(socket).expect("the fake daemon can listen");
+        let listener = listen(socket).expect("the fake daemon can listen");
         let ends = Arc::new(AtomicBool::new(false));
         let until = ends.clone();
         let thread = std::thread::spawn(move || {
