@@ -17,6 +17,7 @@ const SPARED: Duration = Duration::from_millis(500);
 impl Core {
     /// Orders as much as is lacking for wants and head-room and is not on its way yet.
     pub(crate) fn make_room(&mut self, key: DeviceKey) {
+        self.admit_stranger_to_head_room(key);
         let lacking = self.lacking_bytes(key).saturating_sub(self.returning_bytes(key));
         if lacking > 0 {
             let (victims, look_again_at) = self.choose_victims(key, lacking);

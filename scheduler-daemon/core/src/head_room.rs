@@ -19,6 +19,9 @@ const WITHHELD: Duration = Duration::from_secs(1);
 const OPEN_MAX: usize = 16;
 /// Beside one failed drain of the holder, a question waits this long for the end of its turn.
 const HOLDER_PATIENCE: Duration = Duration::from_secs(5);
+/// Room is made for one member without anything on the device at a time, this far apart: the first
+/// context of a new program needs it, but who only asks and vanishes must not cost the others turns.
+const STRANGERS_APART: Duration = Duration::from_secs(1);
 
 impl Core {
     pub(crate) fn head_room_wanted(
@@ -32,13 +35,23 @@ impl Core {
             |device: &Device| device.head_room_requests.iter().filter(|open| open.member == member).count();
         let bytes = self.head_room_for_bytes(member, key, bytes);
         let until = self.now.saturating_add(self.settings.drain_timeout).saturating_add(HOLDER_PATIENCE);
+        let is_known = self.holding(member, key).is_some();
         let possible = bytes > 0 && !self.recovery.is_active();
         let device = self.devices.get_mut(&key).filter(|device| possible && open(device) < OPEN_MAX);
         let Some(device) = device else {
             return self.send(member, ToMember::HeadRoomMade { request, bytes: 0 });
         };
-        device.head_room_requests.push_back(HeadRoomRequest { member, request, bytes, made_bytes: 0, until });
+        let is_due = is_known;
+        device.head_room_requests.push_back(HeadRoomRequest {
+            member,
+            request,
+            bytes,
+            made_bytes: 0,
+            is_due,
+            until,
+        });
         self.timers.set_earlier(Purpose::Credits(key), until);
+        self.admit_stranger_to_head_room(key);
         self.touch(key);
     }
 
@@ -54,11 +67,27 @@ impl Core {
         bytes.min(device.lasting_capacity_bytes(self.settings.head_room_bytes).saturating_sub(largest))
     }
 
+    /// Lets room be made for the oldest question of a member that has nothing here, if it is time.
+    pub(crate) fn admit_stranger_to_head_room(&mut self, key: DeviceKey) {
+        let now = self.now;
+        let Some(device) = self.devices.get_mut(&key) else { return };
+        let Some(open) = device.head_room_requests.iter_mut().find(|open| !open.is_due) else { return };
+        if device.strangers_at <= now {
+            open.is_due = true;
+            device.strangers_at = now.saturating_add(STRANGERS_APART);
+            // The holder's members hear that somebody waits.
+            self.touched.insert(key);
+        }
+        if device.head_room_requests.iter().any(|open| !open.is_due) {
+            self.timers.set_earlier(Purpose::Credits(key), device.strangers_at);
+        }
+    }
+
     /// Whether somebody outside of the holder's tenant waits for head-room that only the end of
     /// the holder's turn can make.
     pub(crate) fn head_room_waits_for_holder(&self, key: DeviceKey) -> bool {
         let Some(device) = self.devices.get(&key) else { return false };
-        device.head_room_requests.iter().any(|open| self.waits_for_holder(key, open))
+        device.head_room_requests.iter().any(|open| open.is_due && self.waits_for_holder(key, open))
     }
 
     fn waits_for_holder(&self, key: DeviceKey, open: &HeadRoomRequest) -> bool {
@@ -76,6 +105,7 @@ impl Core {
         device
             .head_room_requests
             .iter()
+            .filter(|open| open.is_due)
             .fold(0u64, |sum, open| sum.saturating_add(open.bytes.saturating_sub(open.made_bytes)))
     }
 
@@ -83,8 +113,11 @@ impl Core {
     pub(crate) fn give_to_head_room(&mut self, key: DeviceKey, bytes: u64) {
         let Some(device) = self.devices.get_mut(&key) else { return };
         let mut left = bytes;
-        for open in &mut device.head_room_requests {
+        for open in device.head_room_requests.iter_mut().filter(|open| open.is_due) {
             let taken = open.bytes.saturating_sub(open.made_bytes).min(left);
+            if taken > 0 {
+                device.withheld_for = Some(open.member);
+            }
             open.made_bytes += taken;
             left -= taken;
         }
@@ -103,7 +136,8 @@ impl Core {
         let nothing_comes = self.returning_bytes(key) == 0;
         let Some(device) = self.devices.get(&key) else { return };
         let is_done = |open: &HeadRoomRequest| {
-            open.made_bytes >= open.bytes || nothing_comes && !self.waits_for_holder(key, open)
+            let nothing_comes = nothing_comes && !self.waits_for_holder(key, open);
+            open.made_bytes >= open.bytes || nothing_comes && (open.is_due || open.until <= self.now)
         };
         let (answered, kept): (Vec<_>, Vec<_>) = device.head_room_requests.iter().copied().partition(is_done);
         if answered.is_empty() {
@@ -123,6 +157,11 @@ impl Core {
         for (key, device) in &mut self.devices {
             let before = device.head_room_requests.len();
             device.head_room_requests.retain(|open| open.member != member);
+            if device.withheld_for == Some(member) {
+                device.withheld_for = None;
+                device.withheld_bytes = 0;
+                self.touched.insert(*key);
+            }
             if device.head_room_requests.len() != before {
                 self.look_at_queue = true;
                 self.touched.insert(*key);

@@ -148,6 +148,8 @@ impl Core {
             head_room_requests: VecDeque::new(),
             withheld_bytes: 0,
             withheld_until: Duration::ZERO,
+            withheld_for: None,
+            strangers_at: Duration::ZERO,
             last_motion: Duration::ZERO,
             quarantined: None,
         });

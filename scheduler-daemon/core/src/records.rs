@@ -247,6 +247,10 @@ pub(crate) struct Device {
     /// Evicted for the driver's own needs; not granted again before `withheld_until`.
     pub(crate) withheld_bytes: u64,
     pub(crate) withheld_until: Duration,
+    /// Who made it be withheld last; if that member goes, nothing is.
+    pub(crate) withheld_for: Option<MemberId>,
+    /// Before this time no room is made for another member that has nothing here yet.
+    pub(crate) strangers_at: Duration,
     pub(crate) last_motion: Duration,
     pub(crate) quarantined: Option<String>,
 }
@@ -258,6 +262,8 @@ pub(crate) struct HeadRoomRequest {
     pub(crate) request: RequestId,
     pub(crate) bytes: u64,
     pub(crate) made_bytes: u64,
+    /// Whether room may be made for it by now.
+    pub(crate) is_due: bool,
     /// Not longer than this does it wait for the end of the holder's turn.
     pub(crate) until: Duration,
 }

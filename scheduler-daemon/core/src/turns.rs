@@ -135,7 +135,7 @@ impl Core {
         }
         let mut blocked: BTreeSet<DeviceKey> = BTreeSet::new();
         for (key, device) in &self.devices {
-            let makes_room = !device.head_room_requests.is_empty();
+            let makes_room = device.head_room_requests.iter().any(|open| open.is_due);
             if device.holder.is_some() || device.quarantined.is_some() || makes_room {
                 blocked.insert(*key);
             }
