@@ -79,3 +79,22 @@ fn who_waits_for_room_is_answered_when_the_last_user_has_left_and_forgotten_when
     harness.wait(ms(1000));
     assert_eq!(harness.sent(1), [], "drained for nobody");
 }
+
+#[test]
+fn newcomers_that_ask_and_vanish_cost_one_eviction_a_second() {
+    let mut harness = Harness::with_tenants(1);
+    harness.fill(1, 950);
+    harness.release(1);
+    ask(&mut harness, 100);
+    let (order, bytes) = order_to(&harness, 1).expect("room is made for the first one");
+    harness.say(1, Say::CreditsReturned { device: DEVICE, bytes });
+    harness.say(1, Say::Evicted { device: DEVICE, order, pinned_bytes: 0 });
+    harness.input(turnus_core::Input::MemberGone { member: MemberId(9) });
+
+    harness.connect(10, 10, None);
+    harness.say(10, Say::Ready);
+    harness.say(10, Say::HeadRoomWanted { request: REQUEST, device: DEVICE, bytes: 100 });
+    assert_eq!(order_to(&harness, 1), None, "the second one costs the tenant its bytes at once");
+    harness.wait(ms(1000));
+    assert!(order_to(&harness, 1).is_some(), "the second one is never served");
+}
