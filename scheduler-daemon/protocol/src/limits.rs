@@ -27,3 +27,8 @@ pub const MESSAGES_PER_ROUND_MAX: usize = 64;
 pub const OUTBOX_MESSAGES_MAX: usize = 4096;
 /// Members that one daemon serves.
 pub const MEMBERS_MAX: usize = 8192;
+/// Length of the window in which a connection may say [`MESSAGES_PER_WINDOW_MAX`] messages, in
+/// milliseconds; then it is not listened to until the window is over.
+pub const WINDOW_MS: u64 = 10;
+/// About as many as a program that does nothing but ask and wait for answers could say.
+pub const MESSAGES_PER_WINDOW_MAX: usize = 256;

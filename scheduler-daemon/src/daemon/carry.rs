@@ -70,7 +70,8 @@ impl Server {
     /// long as we want to hear it.
     pub(super) fn update_interest(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        let wanted = (connection.closing.is_none(), connection.has_backlog());
+        let listens = connection.closing.is_none() && !connection.pace.is_paused;
+        let wanted = (listens, connection.has_backlog());
         if wanted != connection.watched {
             connection.watched = wanted;
             if let Err(error) = watch_socket(&self.epoll, number, &connection.socket, wanted) {

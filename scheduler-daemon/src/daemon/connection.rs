@@ -4,6 +4,7 @@
 //! ends. Receiving is bounded per round by the loop.
 
 use crate::daemon::identity::Peer;
+use crate::daemon::pace::Pace;
 use crate::packet;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -52,6 +53,8 @@ pub struct Connection {
     pub closing: Option<Instant>,
     /// What the loop waits for: to become readable, to become writable.
     pub watched: (bool, bool),
+    /// How much it has said lately.
+    pub pace: Pace,
     outbox: VecDeque<(Vec<u8>, Option<OwnedFd>)>,
 }
 
@@ -78,6 +81,7 @@ impl Connection {
             devices: BTreeSet::new(),
             closing: None,
             watched: (true, false),
+            pace: Pace::new(),
             outbox: VecDeque::new(),
         }
     }

@@ -37,7 +37,12 @@ impl Server {
                 return;
             }
             match packet::receive(&connection.socket, MESSAGE_BYTES_MAX) {
-                Ok(Some(packet)) => self.take_packet(number, packet),
+                Ok(Some(packet)) => {
+                    self.take_packet(number, packet);
+                    if !self.goes_on_listening(number) {
+                        return;
+                    }
+                }
                 Ok(None) => return self.disconnect(number),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -286,6 +291,9 @@ impl Server {
     /// The process has ended, though its socket may live on in a child. What it said last is
     /// still read: it may have given things back.
     pub(super) fn process_ended(&mut self, number: u64) {
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.pace.is_paused = true;
+        }
         self.read_some(number, UNREAD_MAX);
         self.disconnect(number);
     }

@@ -13,6 +13,7 @@ pub mod directory;
 pub mod identity;
 pub mod intake;
 pub mod options;
+pub mod pace;
 pub mod segments;
 pub mod server;
 pub mod state_file;

@@ -113,6 +113,8 @@ pub struct Server {
     carrying: bool,
     /// Connections with an answer that waits for the state file.
     pub(super) unanswered: Vec<u64>,
+    /// Connections that are not listened to for a moment, by time.
+    pub(super) paused: VecDeque<(Instant, u64)>,
     /// When connections were last searched for overdue ones.
     swept: Instant,
     state_file: StateFile,
@@ -165,13 +167,15 @@ impl Server {
             outputs: VecDeque::new(),
             carrying: false,
             unanswered: Vec::new(),
+            paused: VecDeque::new(),
             swept: Instant::now(),
             state_file,
             last_connection: 0,
             idle_since: Instant::now(),
             spare: spare_descriptor(),
-            members_listener: directory.listen_members()?,
+            // The members' socket last: who finds it finds the other one too.
             admins_listener: directory.listen_admin()?,
+            members_listener: directory.listen_members()?,
             signals,
             options,
         };
@@ -252,7 +256,7 @@ impl Server {
             .map(|limit| Duration::from_millis(limit).saturating_sub(self.idle_since.elapsed()));
         let passing = self.connections.values().any(Connection::is_passing);
         let sweep = passing.then_some(SWEEP);
-        [core, idle, sweep].into_iter().flatten().min()
+        [core, idle, sweep, self.pause_left()].into_iter().flatten().min()
     }
 
     fn handle(&mut self, source: Source, flags: epoll::EventFlags) {
@@ -383,6 +387,7 @@ impl Server {
         if self.core.next_deadline().is_some_and(|deadline| deadline <= self.start.elapsed()) {
             self.feed(Input::Tick);
         }
+        self.end_pauses();
         if now.duration_since(self.swept) < SWEEP {
             return;
         }
