@@ -7,8 +7,16 @@ use common::{Client, machine};
 use std::time::Duration;
 use turnus_simulated_arena::{Arena, now_ns};
 
+/// One test at a time: between fork and exec a child of another test's would hold this test's
+/// descriptors too, and with them what it has dropped.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[test]
 fn tables_stay_whole_when_clients_are_killed_at_random_200_times() {
+    let _alone = alone();
     let machine = machine(16 << 10, |_| {});
     let arena = Arena::open_at(machine.directory()).unwrap();
     let total = arena.memory(0).unwrap().total_bytes;
@@ -31,6 +39,7 @@ fn tables_stay_whole_when_clients_are_killed_at_random_200_times() {
 
 #[test]
 fn killed_client_is_reaped_when_memory_is_short_and_its_bytes_are_gone() {
+    let _alone = alone();
     let machine = machine(256, |_| {});
     let arena = Arena::open_at(machine.directory()).unwrap();
     let total = arena.devices()[0].config.memory_bytes;
@@ -48,6 +57,7 @@ fn killed_client_is_reaped_when_memory_is_short_and_its_bytes_are_gone() {
 
 #[test]
 fn forked_child_keeps_memory_of_its_dead_parent_and_is_a_client_of_its_own() {
+    let _alone = alone();
     let machine = machine(64, |_| {});
     let arena = Arena::open_at(machine.directory()).unwrap();
     let mut parent = Client::start_silently(&machine, &["hold-and-fork", "65536"]);
@@ -65,6 +75,7 @@ fn forked_child_keeps_memory_of_its_dead_parent_and_is_a_client_of_its_own() {
 
 #[test]
 fn dropping_an_arena_frees_what_it_held() {
+    let _alone = alone();
     let machine = machine(64, |_| {});
     let observer = Arena::open_at(machine.directory()).unwrap();
     let arena = Arena::open_at(machine.directory()).unwrap();
@@ -78,6 +89,7 @@ fn dropping_an_arena_frees_what_it_held() {
 
 #[test]
 fn many_processes_find_one_machine_when_all_open_it_at_once() {
+    let _alone = alone();
     let machine = machine(64, |_| {});
     let mut clients: Vec<_> = (0..12).map(|_| Client::start_silently(&machine, &["hold", "4096"])).collect();
     clients.iter_mut().for_each(|client| assert_eq!(client.line(), "ready"));
