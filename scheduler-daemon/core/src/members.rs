@@ -184,7 +184,12 @@ impl Core {
         let keys: Vec<DeviceKey> = record.holdings.keys().copied().collect();
         for key in &keys {
             self.close_order(member, *key);
+            let left_bytes = self.holding(member, *key).map_or(0, |holding| holding.resident_bytes);
             self.adjust(member, *key, |holding| *holding = Holding::default());
+            if let Some(device) = self.devices.get_mut(key).filter(|_| left_bytes > 0) {
+                // The driver takes a moment to free what a dead process had.
+                device.last_motion = self.now;
+            }
         }
         self.drop_segments(member);
         self.forget_head_room(member);

@@ -22,10 +22,13 @@ const SIGHTS_MAX: usize = 64;
 const MOTION: Duration = Duration::from_millis(50);
 
 impl Core {
-    /// A member's first report of a device.
+    /// A member's first report of a device. That of the first user is all that is known; when
+    /// nobody's counts any more because somebody ran short, the belief from before is better than
+    /// a look at bytes on their way.
     pub(crate) fn see_device(&mut self, member: MemberId, key: DeviceKey, total_bytes: u64, free_bytes: u64) {
         let Some(device) = self.devices.get(&key) else { return };
-        if device.sights.is_empty() {
+        let is_alone = device.tenants.len() == 1;
+        if is_alone && device.sights.is_empty() && device.doubted.is_none() {
             self.see(member, key, total_bytes, free_bytes);
         } else {
             self.usage(member, key, total_bytes, free_bytes);

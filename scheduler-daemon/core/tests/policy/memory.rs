@@ -1,6 +1,6 @@
 //! Promises about bytes: credits, victims, shortages, admission, host segments, head-room.
 
-use crate::harness::{DEVICE, Harness, ms, sent_to, settings};
+use crate::harness::{DEVICE, Harness, device_message, ms, sent_to, settings};
 use turnus_core::{
     DeviceKey, Input, Level, MemberId, MemberMessage as Say, Output, Reason, RequestId, SegmentId, Settings,
     ToMember,
@@ -153,6 +153,22 @@ fn a_shortage_with_nobody_to_evict_is_retried_with_back_off() {
     }
     assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 500, 500]);
     assert_eq!(harness.reserve(1, 400), Ok(()), "a shortage that may pass refused an allocation");
+}
+
+#[test]
+fn a_newcomer_in_a_shortage_that_passes_makes_the_device_no_smaller() {
+    let mut harness = Harness::with_tenants(2);
+    harness.fill(1, 500);
+    // Freed frames are still being scrubbed, so the driver is short for a moment.
+    harness.say(1, Say::CreditsShort { device: DEVICE, bytes: 100, total_bytes: 1000, free_bytes: 0 });
+    harness.connect(3, 3, None);
+    let mut said = device_message(DEVICE, 0, 0, None);
+    if let Say::Device { free_bytes, .. } = &mut said {
+        *free_bytes = 100;
+    }
+    harness.say(3, said);
+    harness.say(3, Say::Ready);
+    assert_eq!(harness.reserve(2, 900), Ok(()), "what the newcomer saw was believed for everybody");
 }
 
 #[test]
