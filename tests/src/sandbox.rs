@@ -35,13 +35,21 @@ pub struct Setup {
     pub device_bytes: u64,
     /// Rate of the link in each direction, in bytes per second.
     pub link_bytes_per_s: u64,
+    /// How long freed memory stays unavailable on the device.
+    pub scrub_delay_ms: u64,
     /// Options of the daemon after those that every sandbox gives.
     pub daemon: Vec<String>,
 }
 
 impl Default for Setup {
     fn default() -> Setup {
-        Setup { devices: 1, device_bytes: DEVICE_BYTES, link_bytes_per_s: 400_000_000, daemon: Vec::new() }
+        Setup {
+            devices: 1,
+            device_bytes: DEVICE_BYTES,
+            link_bytes_per_s: 400_000_000,
+            scrub_delay_ms: 3,
+            daemon: Vec::new(),
+        }
     }
 }
 
@@ -64,7 +72,7 @@ impl Setup {
             module_bytes: 64 << 10,
             ..DeviceConfig::default()
         };
-        ArenaConfig { scale: 1, scrub_delay_ms: 0, devices: vec![device; self.devices] }
+        ArenaConfig { scale: 1, scrub_delay_ms: self.scrub_delay_ms, devices: vec![device; self.devices] }
     }
 }
 

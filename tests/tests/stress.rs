@@ -49,12 +49,17 @@ struct Stress {
 
 impl Stress {
     fn new(seed: u64) -> Stress {
-        let setup = Setup { devices: 2, device_bytes: DEVICE_BYTES, ..Setup::default() };
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let quantum_ms = (8 + random.below(20)).to_string();
+        let handle_bytes = ["64K", "512K", "2M"][random.below(3) as usize];
+        let scrub_delay_ms = [0, 2, 10][random.below(3) as usize];
+        println!("stress: quantum {quantum_ms} ms, handles of {handle_bytes}, scrubbing {scrub_delay_ms} ms");
+        let setup = Setup { devices: 2, device_bytes: DEVICE_BYTES, scrub_delay_ms, ..Setup::default() };
         let sandbox = Sandbox::new(setup.daemon(&[
             "--quantum-ms",
-            "15",
+            &quantum_ms,
             "--handle-bytes",
-            "512K",
+            handle_bytes,
             "--recovery-ms",
             "1000",
         ]));
@@ -63,7 +68,7 @@ impl Stress {
         let mut stress = Stress {
             sandbox,
             program,
-            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            random,
             stop_file,
             tenants: Vec::new(),
             started: 0,

@@ -10,8 +10,16 @@ use turnus_simulated_arena::{Arena, ArenaError, PhysicalId};
 
 const UNIT: u64 = 4096;
 
+/// Tests that start processes run one at a time: another test's child would inherit the descriptors
+/// whose end this test waits for.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[test]
 fn four_racing_processes_get_exactly_the_capacity() {
+    let _alone = alone();
     let machine = machine(4003, |_| {});
     let mut clients: Vec<_> = (0..4).map(|_| Client::start(&machine, &["fill", "4096"])).collect();
     clients.iter_mut().for_each(Client::go);
@@ -117,6 +125,7 @@ fn scrub_delay_keeps_freed_memory_unavailable_for_a_while() {
 
 #[test]
 fn an_export_keeps_memory_alive_until_its_last_duplicate_is_closed() {
+    let _alone = alone();
     let machine = machine(8, |_| {});
     let arena = Arena::open_at(machine.directory()).unwrap();
     let id = arena.allocate(0, UNIT).unwrap();
