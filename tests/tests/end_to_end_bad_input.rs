@@ -7,9 +7,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use turnus_protocol::limits::PROTOCOL_VERSION;
 use turnus_protocol::paths::{MEMBER_SOCKET, SOCKET_VARIABLE};
-use turnus_protocol::{DaemonMessage, Reason, encode};
-use turnus_tests::peer::FakeDaemon;
+use turnus_protocol::{ClientMessage, DaemonMessage, Reason, Version, encode};
+use turnus_tests::peer::{FakeDaemon, Peer};
 use turnus_tests::{Road, Sandbox, Setup, artifacts, compile, workload};
 
 const SMALL: [&str; 4] = ["--bytes", "1000000", "--rounds", "2"];
@@ -118,6 +119,27 @@ fn a_daemon_of_another_version_is_named() {
     let outcome = sandbox.run("shim", preloaded(&sandbox, &sandbox.socket(), None));
     assert_unscheduled(&outcome, &["turnusd 99", "unscheduled"]);
     drop(fake);
+}
+
+#[test]
+fn a_shim_of_another_version_is_told_what_to_do() {
+    let sandbox = Sandbox::new(Setup::default());
+    let protocol = Version { major: PROTOCOL_VERSION.major + 1, minor: 0 };
+    let hello = ClientMessage::Hello { protocol, shim_version: "99.0".into(), token: None, resume: None };
+    let run = ClientMessage::RegisterRun { protocol, name: "newer".into(), memory_limit_bytes: None };
+    for message in [hello, run] {
+        let peer = Peer::connect(&sandbox.socket()).expect("the daemon listens");
+        peer.send(&message).expect("the daemon takes a message");
+        match peer.receive(5000) {
+            Some(DaemonMessage::Rejected { reason: Reason::VersionMismatch, text }) => {
+                let words = [protocol.to_string(), PROTOCOL_VERSION.to_string()];
+                assert!(words.iter().all(|word| text.contains(word.as_str())), "{text}");
+            }
+            other => panic!("{message:?} was answered by {other:?}"),
+        }
+        assert!(peer.is_ended(5000), "the conversation goes on");
+    }
+    assert_unharmed(&sandbox);
 }
 
 #[test]

@@ -144,9 +144,9 @@ impl Stress {
     fn restart_daemon(&mut self) {
         // `turnus run` refuses to start a program without a daemon; let it become the program first.
         for tenant in &self.tenants {
-            let file = format!("/proc/{}/comm", tenant.pid());
+            let link = format!("/proc/{}/exe", tenant.pid());
             self.sandbox.wait_for("start of the program", &mut [], |_| {
-                std::fs::read_to_string(&file).is_ok_and(|name| name.starts_with("stress")).then_some(())
+                std::fs::read_link(&link).is_ok_and(|program| program == self.program).then_some(())
             });
         }
         self.sandbox.kill_daemon();
