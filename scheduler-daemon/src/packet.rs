@@ -116,15 +116,15 @@ const SCM_MAX_FD: usize = 253;
 
 /// Receives one packet of at most `bytes_max`. `Ok(None)` at the end of the conversation.
 pub fn receive(socket: impl AsFd, bytes_max: usize) -> io::Result<Option<Packet>> {
-    let mut bytes = vec![0u8; bytes_max];
+    receive_with(socket, &mut vec![0u8; bytes_max])
+}
+
+/// Like [`receive`], by way of a buffer that the caller keeps.
+pub fn receive_with(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Option<Packet>> {
     let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(SCM_MAX_FD))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = rustix::net::recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut bytes)],
-        &mut control,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
+    let received =
+        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let mut descriptors = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -136,7 +136,7 @@ pub fn receive(socket: impl AsFd, bytes_max: usize) -> io::Result<Option<Packet>
         return Ok(None);
     }
     let surplus = descriptors.split_off(descriptors.len().min(1));
-    bytes.truncate(received.bytes);
+    let bytes = buffer[..received.bytes.min(buffer.len())].to_vec();
     let truncated = received.flags.contains(rustix::net::ReturnFlags::TRUNC);
     Ok(Some(Packet { bytes, descriptor: descriptors.pop(), surplus, truncated }))
 }

@@ -30,6 +30,7 @@ mod real;
 mod requests;
 mod resolve;
 mod scheduler;
+mod thread_slot;
 mod turn;
 mod unhandled;
 mod watch;

@@ -4,15 +4,11 @@
 //! only reused: who closes the gate may look at one at any time. A thread gives its mark back
 //! when it ends (a pthread key's destructor, which also runs for threads that we did not start).
 
-use core::cell::Cell;
+use crate::thread_slot;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use turnus_gate::gate::ThreadMark;
-
-thread_local! {
-    static MINE: Cell<*const Owned> = const { Cell::new(core::ptr::null()) };
-}
 
 /// A mark and the list it belongs to.
 #[derive(Debug)]
@@ -39,8 +35,9 @@ struct Lists {
 /// This thread's mark, if it has one; a load and a test.
 #[inline(always)]
 pub(crate) fn mine_if_any() -> Option<&'static ThreadMark> {
-    let owned = MINE.with(Cell::get);
-    // SAFETY: the pointer is null or that of a leaked `Owned`, which is never freed.
+    let owned: *const Owned = thread_slot::get().cast();
+    // SAFETY: the pointer is null or that of a leaked `Owned`, which is never freed; nobody else
+    // uses the slot.
     unsafe { owned.as_ref() }.map(|owned| &owned.mark)
 }
 
@@ -61,7 +58,7 @@ impl Marks {
             }
         };
         drop(lists);
-        MINE.with(|mine| mine.set(owned));
+        thread_slot::set(core::ptr::from_ref(owned).cast());
         if let Some(key) = thread_end_key() {
             // SAFETY: the key is valid; the value is the leaked mark, read by `thread_ends`.
             unsafe { libc::pthread_setspecific(key, core::ptr::from_ref(owned).cast()) };
@@ -90,7 +87,7 @@ impl Marks {
 
 /// In the child of a fork: the mark is the parent's.
 pub(crate) fn forget_in_child() {
-    MINE.with(|mine| mine.set(core::ptr::null()));
+    thread_slot::set(core::ptr::null());
     if let Some(key) = thread_end_key() {
         // SAFETY: the key is valid; null means that no destructor runs.
         unsafe { libc::pthread_setspecific(key, core::ptr::null()) };
@@ -110,7 +107,7 @@ fn thread_end_key() -> Option<libc::pthread_key_t> {
 unsafe extern "C" fn thread_ends(owned: *mut c_void) {
     // SAFETY: the value that `mine` set for this thread: a leaked, never freed mark.
     let owned: &'static Owned = unsafe { &*owned.cast_const().cast() };
-    MINE.with(|mine| mine.set(core::ptr::null()));
+    thread_slot::set(core::ptr::null());
     owned.mark.leave();
     owned.list.lists.lock().unwrap_or_else(PoisonError::into_inner).free.push(owned);
 }

@@ -3,12 +3,15 @@
 //! One tenant is a real program under the shim, waiting in `cuLaunchKernel`; the other is this bench,
 //! speaking the protocol, so that the moment of its release is known exactly. Both read
 //! CLOCK_MONOTONIC. The driver does nothing (`benches/workloads/null_driver.c`): a simulated launch
-//! wakes engine threads, which is no part of a hand-over. The reference is what the kernel needs at least: waking a process that sleeps
-//! on a futex in the same kind of page, in the same run.
+//! wakes engine threads, which is no part of a hand-over. The references are what the kernel needs at
+//! least, in the same run: a packet that wakes a relay which wakes a sleeper on the same kind of page
+//! (a hand-over is these two), and that sleeper alone.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use rustix::event::epoll;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io::{BufRead, BufReader, Lines};
 use std::os::fd::OwnedFd;
 use std::process::{ChildStdout, ExitCode};
@@ -57,15 +60,19 @@ fn main() -> Result<ExitCode> {
     drop(tenant);
     let _ = child.kill();
     child.wait()?;
-    let (ours, floor) = (Samples::new(times), futex_floor(arguments.rounds)?);
+    let ours = Samples::new(times);
+    let (relay, futex) = (relay_floor(arguments.rounds)?, futex_floor(arguments.rounds)?);
     println!("hand-over with nothing to move, {} rounds, microseconds", ours.count());
     println!("  {:34} {:>8} {:>8} {:>8}", "", "p50", "p90", "p99");
-    for (name, samples) in
-        [("release to first launch (target 50)", &ours), ("bare futex wake, same run", &floor)]
-    {
+    for (name, samples) in [
+        ("release to first launch (target 50)", &ours),
+        ("bare packet, then bare futex wake", &relay),
+        ("bare futex wake", &futex),
+    ] {
         let (p50, p90, p99) = (samples.median(), samples.quantile(0.9), samples.quantile(0.99));
         println!("  {name:34} {p50:>8.1} {p90:>8.1} {p99:>8.1}");
     }
+    println!("  {:.2} times the bare packet and futex wake of the same run", ours.median() / relay.median());
     println!("  machine: {}", machine());
     Ok(ExitCode::SUCCESS)
 }
@@ -146,27 +153,64 @@ impl Tenant {
     }
 }
 
-/// Waking a sleeper in this process over a page as the daemon makes them.
+/// The least that two wake-ups cost: a packet wakes a relay that does nothing but open the gate,
+/// which wakes who waits for it. A thread each, which is cheaper than a process each.
+fn relay_floor(rounds: usize) -> Result<Samples> {
+    let (near, far) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, &far, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    let (writer, mut round) = (GatePageWriter::create()?, 0);
+    let relay = move |writer: &GatePageWriter| {
+        let (mut events, mut bytes) = (Vec::with_capacity(1), [0; 16]);
+        round += 1;
+        let _ = epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), None);
+        let _ = packet::receive_with(&far, &mut bytes);
+        writer.open(round);
+    };
+    wake_times(rounds, &writer, relay, |_| packet::send(&near, b"turn", None).map_err(Into::into))
+}
+
+/// One wake-up over a page as the daemon makes them.
 fn futex_floor(rounds: usize) -> Result<Samples> {
-    let writer = GatePageWriter::create()?;
+    let (writer, mut round) = (GatePageWriter::create()?, 0);
+    wake_times(
+        rounds,
+        &writer,
+        |_| (),
+        |writer| {
+            round += 1;
+            writer.open(round);
+            Ok(())
+        },
+    )
+}
+
+/// From `begin` until a thread runs that slept on the page; `relay` runs on another one meanwhile.
+fn wake_times(
+    rounds: usize,
+    writer: &GatePageWriter,
+    mut relay: impl FnMut(&GatePageWriter) + Send,
+    mut begin: impl FnMut(&GatePageWriter) -> Result<()>,
+) -> Result<Samples> {
     let page = GatePage::map(writer.descriptor().try_clone_to_owned()?)?;
     let mut times = Vec::with_capacity(rounds);
-    for round in 1..=rounds as u64 {
+    for _ in 0..rounds {
         let seen = page.word().load(Ordering::Acquire);
-        let (woken, opened) = std::thread::scope(|scope| {
+        let (woken, began) = std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 while page.word().load(Ordering::Acquire) == seen {
                     page.wait_while(seen, Duration::from_secs(1));
                 }
                 now_ns()
             });
+            scope.spawn(|| relay(writer));
             std::thread::sleep(Duration::from_millis(3));
-            let opened = now_ns();
-            writer.open(round);
-            (waiter.join(), opened)
+            let began = now_ns();
+            (begin(writer).map(|()| waiter.join()), began)
         });
-        let woken = woken.ok().context("the waiter failed")?;
-        times.push(woken.saturating_sub(opened) as f64 / 1000.0);
+        let woken = woken?.ok().context("the waiter failed")?;
+        times.push(woken.saturating_sub(began) as f64 / 1000.0);
     }
     Ok(Samples::new(times))
 }

@@ -105,11 +105,25 @@ impl Core {
     /// Takes one event and appends what to do to `outputs`, to be done in that order. Timers that
     /// are due are served first. A `now` before an earlier one counts as that earlier one.
     pub fn step(&mut self, now: Duration, input: Input, outputs: &mut Vec<Output>) {
+        self.step_with_haste(now, input, outputs, |_| ());
+    }
+
+    /// Like [`Core::step`], for who is in haste: `early` gets the outputs that are there once turns
+    /// are granted, before bookkeeping and checks, and may take some off the front.
+    pub fn step_with_haste(
+        &mut self,
+        now: Duration,
+        input: Input,
+        outputs: &mut Vec<Output>,
+        early: impl FnOnce(&mut Vec<Output>),
+    ) {
         self.now = self.now.max(now);
         std::mem::swap(&mut self.outputs, outputs);
         if !self.stopping {
             self.serve_timers();
             self.take(input);
+            self.look_at_queue();
+            early(&mut self.outputs);
             self.settle();
             self.check_step();
         }
@@ -165,12 +179,16 @@ impl Core {
     /// Lets what has changed take effect: the queue first, then credits and notices.
     fn settle(&mut self) {
         loop {
-            if std::mem::take(&mut self.look_at_queue) {
-                self.grant_turns();
-            }
+            self.look_at_queue();
             let Some(device) = self.touched.pop_first() else { break };
             self.announce_waiters(device);
             self.grant_credits(device);
+        }
+    }
+
+    fn look_at_queue(&mut self) {
+        if std::mem::take(&mut self.look_at_queue) {
+            self.grant_turns();
         }
     }
 

@@ -5,6 +5,7 @@
 
 use crate::daemon::connection::SendError;
 use crate::daemon::server::{Server, watch_socket};
+use crate::daemon::tenants::Tenants;
 use crate::daemon::translate;
 use std::os::fd::OwnedFd;
 use turnus_core::{Level, Output, TenantId};
@@ -14,12 +15,11 @@ use turnus_protocol::{DaemonMessage, encode};
 impl Server {
     /// Does one thing that the core asked for.
     pub(super) fn carry_out(&mut self, output: Output) {
+        if write_word(&self.tenants, &output) {
+            return;
+        }
         match output {
-            Output::OpenGate { tenant, epoch } => self.with_page(tenant, |page| page.open(epoch.0)),
-            Output::CloseGate { tenant, epoch } => self.with_page(tenant, |page| page.close(epoch.0)),
-            Output::SetOthersWaiting { tenant, count } => {
-                self.with_page(tenant, |page| page.set_others_waiting(count));
-            }
+            Output::OpenGate { .. } | Output::CloseGate { .. } | Output::SetOthersWaiting { .. } => {}
             Output::Send { member, message } => {
                 if let Some(number) = self.by_member.get(&member).copied() {
                     self.send_wire(number, &translate::to_wire(message), None);
@@ -34,13 +34,6 @@ impl Server {
             }
             Output::TenantGone { tenant } => self.tenants.forget(tenant),
             Output::Log { level, text } => log(level, &text),
-        }
-    }
-
-    fn with_page(&self, tenant: TenantId, act: impl FnOnce(&GatePageWriter)) {
-        match self.tenants.existing_page(tenant) {
-            Some(page) => act(page),
-            None => tracing::error!("{tenant} has no gate page"),
         }
     }
 
@@ -79,6 +72,33 @@ impl Server {
                 self.disconnect(number);
             }
         }
+    }
+}
+
+/// Carries out what is only a store or a wake-up and stands at the front: who waits for its turn does
+/// not wait for the core's bookkeeping.
+pub(super) fn hurry(tenants: &Tenants, outputs: &mut Vec<Output>) {
+    let words = outputs.iter().take_while(|output| write_word(tenants, output)).count();
+    outputs.drain(..words);
+}
+
+/// Does what the output asks of a gate page; false if it asks for something else.
+fn write_word(tenants: &Tenants, output: &Output) -> bool {
+    match *output {
+        Output::OpenGate { tenant, epoch } => with_page(tenants, tenant, |page| page.open(epoch.0)),
+        Output::CloseGate { tenant, epoch } => with_page(tenants, tenant, |page| page.close(epoch.0)),
+        Output::SetOthersWaiting { tenant, count } => {
+            with_page(tenants, tenant, |page| page.set_others_waiting(count));
+        }
+        _ => return false,
+    }
+    true
+}
+
+fn with_page(tenants: &Tenants, tenant: TenantId, act: impl FnOnce(&GatePageWriter)) {
+    match tenants.existing_page(tenant) {
+        Some(page) => act(page),
+        None => tracing::error!("{tenant} has no gate page"),
     }
 }
 

@@ -17,9 +17,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 use turnus_core::{Input, MemberId, MemberMessage};
 use turnus_protocol::admin::AdminRequest;
-use turnus_protocol::limits::{
-    DEVICES_MAX, MEMBERS_MAX, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, SERVED_MINOR_VERSIONS,
-};
+use turnus_protocol::limits::{DEVICES_MAX, MEMBERS_MAX, PROTOCOL_VERSION, SERVED_MINOR_VERSIONS};
 use turnus_protocol::message::Resume;
 use turnus_protocol::{ClientMessage, DaemonMessage, Incarnation, Reason, Token, Version, decode};
 
@@ -36,7 +34,7 @@ impl Server {
             if connection.closing.is_some() || connection.answer.is_some() {
                 return;
             }
-            match packet::receive(&connection.socket, MESSAGE_BYTES_MAX) {
+            match packet::receive_with(&connection.socket, &mut self.buffer) {
                 Ok(Some(packet)) => {
                     self.take_packet(number, packet);
                     if !self.goes_on_listening(number) {

@@ -6,6 +6,7 @@
 //! the core gave them, also when carrying one out causes the next input.
 
 use crate::daemon::Options;
+use crate::daemon::carry;
 use crate::daemon::closer::Closer;
 use crate::daemon::connection::{Connection, Role};
 use crate::daemon::device_lock::DeviceLocks;
@@ -24,7 +25,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use turnus_core::{Core, Input, MemberId, Output};
-use turnus_protocol::limits::{MEMBERS_MAX, MESSAGES_PER_ROUND_MAX};
+use turnus_protocol::limits::{MEMBERS_MAX, MESSAGE_BYTES_MAX, MESSAGES_PER_ROUND_MAX};
 
 /// How often overdue connections are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -108,6 +109,8 @@ pub struct Server {
     pub(super) start: Instant,
     pub(super) epoll: OwnedFd,
     pub(super) closer: Closer,
+    /// Where packets arrive.
+    pub(super) buffer: Vec<u8>,
     /// Outputs that are not carried out yet, and whether somebody is at it.
     outputs: VecDeque<Output>,
     carrying: bool,
@@ -164,6 +167,7 @@ impl Server {
             start: Instant::now(),
             epoll,
             closer: Closer::start().map_err(failed("cannot start a thread"))?,
+            buffer: vec![0; MESSAGE_BYTES_MAX],
             outputs: VecDeque::new(),
             carrying: false,
             unanswered: Vec::new(),
@@ -371,7 +375,12 @@ impl Server {
     /// Gives the core one input and does what it says, after all that it said before.
     pub(super) fn feed(&mut self, input: Input) {
         let mut outputs: Vec<Output> = Vec::new();
-        self.core.step(self.start.elapsed(), input, &mut outputs);
+        let (tenants, nothing_before) = (&self.tenants, !self.carrying && self.outputs.is_empty());
+        self.core.step_with_haste(self.start.elapsed(), input, &mut outputs, |outputs| {
+            if nothing_before {
+                carry::hurry(tenants, outputs);
+            }
+        });
         self.outputs.extend(outputs);
         if std::mem::replace(&mut self.carrying, true) {
             return;
