@@ -38,49 +38,71 @@ pub(crate) struct Welcome {
     pub(crate) page: GatePage,
 }
 
-/// The first daemon that answers, in the order of the configuration; or a sentence.
-pub(crate) fn find_daemon(config: &Config, resume: Option<Resume>) -> Result<(Socket, Welcome), String> {
-    let mut reason = "no daemon: no socket to look for".to_owned();
+/// Why this process has no daemon, as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoDaemon {
+    /// There is none, or it does not answer. It may be on its way.
+    #[error("{0}")]
+    Away(String),
+    /// It does not want this program, or the two do not understand each other.
+    #[error("{0}")]
+    Refuses(String),
+}
+
+/// The first daemon that answers, in the order of the configuration.
+pub(crate) fn find_daemon(config: &Config, resume: Option<Resume>) -> Result<(Socket, Welcome), NoDaemon> {
+    let mut reason = NoDaemon::Away("no daemon: no socket to look for".to_owned());
     for path in &config.sockets {
         match Socket::connect(path) {
             Ok(socket) if !config.is_socket_named && !socket.is_served_by_a_friend() => {
-                reason = format!("the daemon at {} belongs to another user", path.display());
+                let text = format!("the daemon at {} belongs to another user", path.display());
+                reason = NoDaemon::Refuses(text);
             }
             Ok(socket) => match say_hello(&socket, config, resume) {
                 Ok(welcome) => return Ok((socket, welcome)),
-                Err(text) => reason = format!("the daemon at {} {text}", path.display()),
+                Err(NoDaemon::Away(text)) => {
+                    reason = NoDaemon::Away(format!("the daemon at {} {text}", path.display()));
+                }
+                Err(NoDaemon::Refuses(text)) => {
+                    reason = NoDaemon::Refuses(format!("the daemon at {} {text}", path.display()));
+                }
             },
-            Err(error) => reason = format!("no daemon at {}: {error}", path.display()),
+            Err(error) => {
+                reason = NoDaemon::Away(format!("no daemon at {}: {error}", path.display()));
+            }
         }
     }
     Err(reason)
 }
 
-fn say_hello(socket: &Socket, config: &Config, resume: Option<Resume>) -> Result<Welcome, String> {
+fn say_hello(socket: &Socket, config: &Config, resume: Option<Resume>) -> Result<Welcome, NoDaemon> {
+    let refuses = |text: String| Err(NoDaemon::Refuses(text));
     let hello = ClientMessage::Hello {
         protocol: PROTOCOL_VERSION,
         shim_version: env!("CARGO_PKG_VERSION").to_owned(),
         token: config.token,
         resume,
     };
-    socket.send(&hello, None).map_err(|error| format!("did not listen: {error}"))?;
-    let (answer, descriptor) =
-        socket.receive(WELCOME_TIMEOUT).map_err(|error| format!("did not answer: {error}"))?;
+    socket.send(&hello, None).map_err(|error| NoDaemon::Away(format!("did not listen: {error}")))?;
+    let (answer, descriptor) = socket
+        .receive(WELCOME_TIMEOUT)
+        .map_err(|error| NoDaemon::Away(format!("did not answer: {error}")))?;
     match (answer, descriptor) {
         (
             DaemonMessage::Welcome { protocol, incarnation, member, tenant_name, settings },
             Some(descriptor),
         ) => {
             if protocol.major != PROTOCOL_VERSION.major {
-                return Err(format!("speaks protocol {protocol}, this shim {PROTOCOL_VERSION}"));
+                return refuses(format!("speaks protocol {protocol}, this shim {PROTOCOL_VERSION}"));
             }
-            let page = GatePage::map(descriptor).map_err(|error| format!("sent no gate page: {error}"))?;
+            let page = GatePage::map(descriptor)
+                .map_err(|error| NoDaemon::Refuses(format!("sent no gate page: {error}")))?;
             Ok(Welcome { identity: Resume { incarnation, member }, tenant_name, settings, page })
         }
         (DaemonMessage::Rejected { reason, text }, _) => {
-            Err(format!("refused this program: {text} ({reason}; {})", reason.advice()))
+            refuses(format!("refused this program: {text} ({reason}; {})", reason.advice()))
         }
-        _ => Err("did not say welcome".to_owned()),
+        _ => refuses("did not say welcome".to_owned()),
     }
 }
 
@@ -231,7 +253,7 @@ impl Client {
     /// Looks until there is one. `None` when the process ends.
     fn find_next_daemon(&mut self, identity: Resume) -> Option<Resume> {
         let mut back_off = FIRST_BACK_OFF;
-        let mut said = String::new();
+        let mut said = None;
         let mut is_said = false;
         loop {
             std::thread::sleep(back_off);
@@ -241,15 +263,15 @@ impl Client {
             match find_daemon(&self.member.config, Some(identity)) {
                 Ok((socket, welcome)) => return Some(self.resume(socket, welcome, identity)),
                 Err(reason) => {
-                    if said != reason {
-                        message::debug(|| reason.clone());
+                    if said.as_ref() != Some(&reason) {
+                        message::debug(|| reason.to_string());
                     }
                     // A daemon that is away comes back; one that refuses has to be told about.
-                    if reason.contains("refused this program") && !is_said {
+                    if matches!(reason, NoDaemon::Refuses(_)) && !is_said {
                         message::error(&format!("{reason}; the program waits for another daemon"));
                         is_said = true;
                     }
-                    said = reason;
+                    said = Some(reason);
                 }
             }
             back_off = (back_off * 2).min(LONGEST_BACK_OFF);

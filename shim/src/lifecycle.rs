@@ -7,7 +7,7 @@
 //! except where the person asked for it (`TURNUS_WHEN_DAEMON_MISSING=wait`).
 
 use crate::boundary::{self, Guard};
-use crate::client;
+use crate::client::{self, NoDaemon};
 use crate::config::{Config, WhenDaemonMissing};
 use crate::connection::Connection;
 use crate::marks;
@@ -19,6 +19,7 @@ use crate::scheduler::MemoryScheduler;
 use crate::worker;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use core::time::Duration;
+use std::time::Instant;
 use turnus_bindings::types::c_uint;
 use turnus_bindings::{CUerror, CUresult, fns};
 use turnus_protocol::ClientMessage;
@@ -45,6 +46,9 @@ static STATE: AtomicU8 = AtomicU8::new(State::Uninitialised as u8);
 
 /// How often a missing daemon is looked for again.
 const LOOK_FOR_DAEMON: Duration = Duration::from_millis(250);
+/// How long a program that `turnus run` started looks for its daemon: there was one a moment ago, so
+/// it is being restarted.
+const RESTART_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the process's end waits for the worker to leave the driver.
 const WORKER_STOP: Duration = Duration::from_millis(500);
 
@@ -99,12 +103,18 @@ fn start() -> Result<State, CUerror> {
     std::panic::set_hook(Box::new(|panic| message::debug(|| panic.to_string())));
     complaints.iter().for_each(|complaint| message::error(complaint));
     let mut said = false;
+    let began = Instant::now();
+    let patience = if config.token.is_some() { RESTART_PATIENCE } else { Duration::ZERO };
     let (socket, welcome) = loop {
         let reason = match client::find_daemon(&config, None) {
             Ok(found) => break found,
             Err(reason) => reason,
         };
+        let is_away = matches!(reason, NoDaemon::Away(_));
         match config.when_daemon_missing {
+            WhenDaemonMissing::Run | WhenDaemonMissing::Refuse if is_away && began.elapsed() < patience => {
+                std::thread::sleep(LOOK_FOR_DAEMON);
+            }
             WhenDaemonMissing::Run => {
                 message::error(&format!("{reason}; the program runs unscheduled"));
                 return Ok(State::PassThrough);

@@ -100,6 +100,24 @@ fn lifecycle_the_token_reaches_the_daemon() {
 }
 
 #[test]
+fn lifecycle_a_program_of_turnus_run_does_not_slip_through_a_restart_of_its_daemon() {
+    let bench = Bench::with_driver(&[]);
+    let mut puppet = start(&bench, &[("TURNUS_TOKEN", "000102030405060708090a0b0c0d0e0f")]);
+    puppet.tell("init");
+    assert!(puppet.waits(), "it runs although its daemon is only being restarted");
+    let daemon = Daemon::listen(bench.path("no-such.sock"));
+    let _member = daemon.accept();
+    assert_eq!(puppet.hear(), "init 0");
+    // One that has no daemon any more runs in the end.
+    let mut puppet = start(&bench, &[("TURNUS_TOKEN", "000102030405060708090a0b0c0d0e0f")]);
+    drop(daemon);
+    std::fs::remove_file(bench.path("no-such.sock")).expect("remove");
+    puppet.does("init", "init 0");
+    let line = puppet.complains();
+    assert!(line.contains("no daemon") && line.contains("unscheduled"), "{line}");
+}
+
+#[test]
 fn lifecycle_the_child_of_a_fork_is_no_member_and_its_calls_go_to_the_driver() {
     let bench = Bench::with_driver(&[]);
     let (mut puppet, mut member, daemon) = member_with_turn(&bench, &[]);

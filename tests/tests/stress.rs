@@ -90,8 +90,7 @@ impl Stress {
         let arguments = ["--how", devices, "--bytes", &bytes, "--seed", &seed, "--stop-file", &stop];
         let name = format!("t{}", self.started);
         let mut command = self.sandbox.under_with(&["--name", &name], &self.program);
-        // One that starts while there is no daemon would run unscheduled, which is not the point here.
-        command.args(arguments).env("TURNUS_WHEN_DAEMON_MISSING", "wait");
+        command.args(arguments);
         self.sandbox.start(&name, command)
     }
 
