@@ -22,6 +22,7 @@ mod host_memory;
 mod launch;
 mod module;
 mod pointer;
+mod pools;
 mod proc_address;
 mod registry;
 mod space;

@@ -55,7 +55,7 @@ fn of_device_memory(driver: &Driver, attribute: u32, address: u64, place: &Place
     let no_value = Err(CUerror::INVALID_VALUE);
     let facts = Facts::of(place);
     Ok(match attribute {
-        // Memory that cuMemMap mapped belongs to no context.
+        // Memory of pools, and what cuMemMap mapped, belongs to no context.
         1 => Value::Long(facts.context.map_or(0, handle_of)),
         2 => Value::Word(MEMORY_TYPE_DEVICE),
         3 => {
@@ -74,7 +74,7 @@ fn of_device_memory(driver: &Driver, attribute: u32, address: u64, place: &Place
         14 => Value::Long(u64::from(facts.handle_types)),
         15 => Value::Byte(u8::from(facts.rdma_capable)),
         16 => Value::Word(facts.rights),
-        17 => Value::Long(0),
+        17 => Value::Long(facts.pool),
         18 => Value::Long(facts.mapping.ok_or(CUerror::INVALID_VALUE)?.1),
         19 => Value::Long(facts.mapping.ok_or(CUerror::INVALID_VALUE)?.0),
         20 => Value::Long(facts.block_id),
@@ -93,6 +93,8 @@ struct Facts {
     handle_types: u32,
     rdma_capable: bool,
     rights: u32,
+    /// Handle of the pool.
+    pool: u64,
     sync_memops: bool,
     range: (u64, u64),
     mapping: Option<(u64, u64)>,
@@ -106,6 +108,8 @@ impl Facts {
                 device: Some(allocation.device),
                 buffer_id: allocation.buffer_id,
                 block_id: allocation.buffer_id,
+                handle_types: allocation.pool().map_or(0, |pool| pool.properties.handle_types),
+                pool: allocation.pool().map_or(0, |pool| pool.handle as u64),
                 rights: ACCESS_READ_WRITE,
                 sync_memops: allocation.sync_memops,
                 range: (*base, allocation.bytes),

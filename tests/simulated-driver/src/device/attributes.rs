@@ -1,6 +1,6 @@
 //! Device attributes: those of an A100 where nothing is simulated to depend on them, else what is simulated.
 //!
-//! A capability that the simulator lacks (managed memory, memory pools, IPC events, peer access) is reported
+//! A capability that the simulator lacks (managed memory, IPC events, peer access) is reported
 //! as lacking, so that programs take the road that works. Numbers are those of the `CUdevice_attribute` enum.
 
 use turnus_simulated_arena::Device;
@@ -105,8 +105,10 @@ static FIXED: &[(u32, i32)] = &[
     (106, BLOCKS_MULTIPROCESSOR as i32),
     (107, 0), (108, 0), (109, 0), (110, 0),
     (112, 0), (113, 0), (114, 0),
-    (115, 0),                // memory pools: not simulated
-    (116, 0), (117, 0), (118, 0), (119, 0), (120, 0), (121, 0),
+    (115, 1),                // memory pools
+    (116, 0), (117, 0), (118, 0),
+    (119, 1),                // pools exported as file descriptor
+    (120, 0), (121, 0),
     (122, 1), (123, 1),      // 64-bit stream memory operations
     (124, 0), (125, 0),
     (126, 1), (127, 0), (128, 0), (129, 1), (130, 0), (131, -1), (132, 0), (133, 0), (134, -1), (135, 0),

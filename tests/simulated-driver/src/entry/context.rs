@@ -14,6 +14,7 @@ use super::{entry, needed, put, put_if_wanted};
 use crate::configuration;
 use crate::context::{CONTEXTS, Context, FLAG_MAP_HOST, current, flags_are_valid};
 use crate::driver::driver;
+use crate::pools;
 use crate::space::Result;
 
 /// Priorities of streams: lower numbers come first.
@@ -143,11 +144,13 @@ entry! {
     }
 
     fn cuCtxSynchronize() {
-        current::get()?.queue.synchronize_all()
+        current::get()?.queue.synchronize_all()?;
+        pools::synchronised()
     }
 
     fn cuCtxSynchronize_v2(ctx: CUcontext) {
-        given_or_current(ctx)?.queue.synchronize_all()
+        given_or_current(ctx)?.queue.synchronize_all()?;
+        pools::synchronised()
     }
 
     fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) {

@@ -10,6 +10,7 @@ use turnus_bindings::types::*;
 use super::{entry, needed, put, stream_entry};
 use crate::context::current;
 use crate::execution::Event;
+use crate::pools;
 use crate::stream::{EVENTS, EventEntry, event, resolve};
 
 /// `CU_EVENT_BLOCKING_SYNC`, `DISABLE_TIMING`, `INTERPROCESS`.
@@ -54,7 +55,8 @@ entry! {
         current::peek()?;
         let entry = event(h_event)?;
         entry.context.queue.check()?;
-        entry.event.synchronize()
+        entry.event.synchronize()?;
+        pools::synchronised()
     }
 
     fn cuEventElapsedTime(p_milliseconds: *mut c_float, h_start: CUevent, h_end: CUevent) {

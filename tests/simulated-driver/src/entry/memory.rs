@@ -1,7 +1,7 @@
 //! Linear device memory: CUDA driver API, "Memory Management".
 //!
 //! The first versions with 32-bit device pointers are not simulated: no address here fits into them. Freeing
-//! waits for the work of the device, as the driver does.
+//! waits for the work of the device, as the driver does, but not for memory of pools.
 
 use std::ffi::c_uint;
 
@@ -62,8 +62,12 @@ entry! {
             return Ok(());
         }
         let space = &driver()?.space;
-        let device = space.allocation_device(dptr)?;
-        of_device(device).iter().for_each(|context| context.queue.wait_all());
+        let allocation = space.allocation(dptr)?;
+        // Memory of pools is freed without waiting, as documented.
+        if allocation.pool().is_some() {
+            return space.free(dptr);
+        }
+        of_device(allocation.device).iter().for_each(|context| context.queue.wait_all());
         current::get_sound()?;
         space.free(dptr)
     }

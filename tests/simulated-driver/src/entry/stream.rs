@@ -12,6 +12,7 @@ use super::{entry, needed, put, stream_entry};
 use crate::context::current;
 use crate::driver::driver;
 use crate::execution::{HostFunction, HostPointer, StreamKind, Work};
+use crate::pools;
 use crate::space::Result;
 use crate::stream::{STREAMS, StreamEntry, event, resolve};
 
@@ -89,7 +90,8 @@ stream_entry! {
 
     fn cuStreamSynchronize | cuStreamSynchronize_ptsz [default] (h_stream: CUstream) {
         let entry = resolve(h_stream, default)?;
-        entry.context.queue.synchronize_stream(&entry.stream)
+        entry.context.queue.synchronize_stream(&entry.stream)?;
+        pools::synchronised()
     }
 
     fn cuStreamAddCallback | cuStreamAddCallback_ptsz [default] (

@@ -205,7 +205,7 @@ fn check_properties(properties: &CUmemAllocationProp) -> Result<usize> {
     device_of(&properties.location)
 }
 
-fn device_of(location: &CUmemLocation) -> Result<usize> {
+pub(super) fn device_of(location: &CUmemLocation) -> Result<usize> {
     match location.type_ {
         // SAFETY: both variants of the union are plain numbers of the same four bytes.
         CU_MEM_LOCATION_TYPE_DEVICE => driver()?.index(unsafe { location.anonymous_1.id }),
@@ -224,7 +224,7 @@ fn wanted_access(description: &CUmemAccessDesc) -> Result<(usize, u64)> {
     Ok((device_of(&description.location)?, rights))
 }
 
-fn check_descriptor_type(handle_type: CUmemAllocationHandleType) -> Result<()> {
+pub(super) fn check_descriptor_type(handle_type: CUmemAllocationHandleType) -> Result<()> {
     match handle_type.0 {
         POSIX_FILE_DESCRIPTOR => Ok(()),
         2 | 4 | FABRIC => Err(CUerror::NOT_SUPPORTED),

@@ -132,6 +132,11 @@ impl Event {
         }
     }
 
+    /// Whether the marked work is over, well or not; allowed while a stream captures.
+    pub fn is_over(&self) -> bool {
+        self.waited_node().is_none_or(|node| node.is_done())
+    }
+
     /// What a stream waits for; `None` when never recorded.
     pub(super) fn waited_node(&self) -> Option<Arc<Node>> {
         match &*self.last.lock() {

@@ -10,13 +10,14 @@ use turnus_bindings::CUerror;
 use turnus_simulated_arena::Operation;
 
 use super::physical::Physical;
+use super::pool::Pool;
 use super::ranges::FreeRanges;
 use super::table::{READ, WRITE};
 use super::{ALLOCATION_ALIGNMENT_BYTES, AddressSpace, Result};
 use crate::driver::arena_error;
 
 /// The context (by its id) and device that share slabs.
-pub(super) type Pool = (u64, usize);
+pub(super) type SlabOwner = (u64, usize);
 
 /// Memory that `cuMemAlloc` gave.
 #[derive(Clone, Debug)]
@@ -25,14 +26,39 @@ pub struct Allocation {
     pub bytes: u64,
     /// Device.
     pub device: usize,
-    /// Id of the context it belongs to.
+    /// Id of the context it belongs to; 0 when it belongs to none.
     pub context: u64,
+    /// Where it comes from.
+    pub origin: Origin,
     /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
     pub buffer_id: u64,
     /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS` as the program set it.
     pub sync_memops: bool,
-    /// The memory itself, or `None` when it is a part of a slab.
-    physical: Option<Arc<Physical>>,
+    /// The memory itself, or `None` when it is a part of a slab or of a pool's block.
+    pub(super) physical: Option<Arc<Physical>>,
+    /// Where in the memory it begins.
+    pub(super) offset_bytes: u64,
+}
+
+/// How memory was allocated.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// `cuMemAlloc`.
+    Context,
+    /// `cuMemAllocAsync` and its kin.
+    Pool(Arc<Pool>),
+    /// `cuMemPoolImportPointer`, with the imported pool.
+    ImportedPool(Arc<Pool>),
+}
+
+impl Allocation {
+    /// The pool it is from.
+    pub fn pool(&self) -> Option<&Arc<Pool>> {
+        match &self.origin {
+            Origin::Pool(pool) | Origin::ImportedPool(pool) => Some(pool),
+            Origin::Context => None,
+        }
+    }
 }
 
 /// Pages that small allocations share.
@@ -55,31 +81,58 @@ impl AddressSpace {
             (self.allocate_in_slab((context, device), bytes)?, None)
         } else {
             let rounded = bytes.checked_next_multiple_of(unit_bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
-            let (base, physical) = self.allocate_pages(device, rounded)?;
+            let (base, physical) = self.allocate_pages(device, rounded, 0)?;
             (base, Some(physical))
         };
-        let mut state = self.state.lock();
-        let buffer_id = state.new_buffer_id();
-        let allocation = Allocation { bytes, device, context, buffer_id, sync_memops: false, physical };
-        state.allocations.insert(base, allocation);
+        self.enter(base, bytes, device, context, Origin::Context, physical, 0);
         Ok(base)
     }
 
-    /// The device of the allocation that starts at `base`, for what has to happen before it is freed.
-    pub fn allocation_device(&self, base: u64) -> Result<usize> {
-        self.state.lock().allocations.get(&base).map(|found| found.device).ok_or(CUerror::INVALID_VALUE)
+    /// The allocation that starts at `base`.
+    pub fn allocation(&self, base: u64) -> Result<Allocation> {
+        self.state.lock().allocations.get(&base).cloned().ok_or(CUerror::INVALID_VALUE)
+    }
+
+    /// Takes the allocation that starts at `base` out: its address means nothing any more, its memory is still
+    /// there for [`Self::give_back`].
+    pub fn take_out(&self, base: u64) -> Result<Allocation> {
+        self.state.lock().allocations.remove(&base).ok_or(CUerror::INVALID_VALUE)
+    }
+
+    /// Frees the memory of an allocation that was taken out, which nothing may use any more.
+    pub fn give_back(&self, base: u64, allocation: Allocation) {
+        match (allocation.origin, allocation.physical) {
+            (Origin::Pool(pool), _) => pool.give(base, allocation.bytes, None),
+            (_, Some(physical)) => self.free_pages(base - allocation.offset_bytes, physical),
+            (_, None) => self.free_in_slab((allocation.context, allocation.device), base, allocation.bytes),
+        }
     }
 
     /// `cuMemFree`.
     pub fn free(&self, base: u64) -> Result<()> {
-        let mut state = self.state.lock();
-        let allocation = state.allocations.remove(&base).ok_or(CUerror::INVALID_VALUE)?;
-        drop(state);
-        match allocation.physical {
-            Some(physical) => self.free_pages(base, physical),
-            None => self.free_in_slab((allocation.context, allocation.device), base, allocation.bytes),
-        }
+        let allocation = self.take_out(base)?;
+        self.give_back(base, allocation);
         Ok(())
+    }
+
+    /// Makes the range an allocation.
+    #[allow(clippy::too_many_arguments, reason = "they are the fields of one")]
+    pub(super) fn enter(
+        &self,
+        base: u64,
+        bytes: u64,
+        device: usize,
+        context: u64,
+        origin: Origin,
+        physical: Option<Arc<Physical>>,
+        offset_bytes: u64,
+    ) {
+        let mut state = self.state.lock();
+        let buffer_id = state.new_buffer_id();
+        let sync_memops = false;
+        let allocation =
+            Allocation { bytes, device, context, origin, buffer_id, sync_memops, physical, offset_bytes };
+        state.allocations.insert(base, allocation);
     }
 
     /// Frees all that belongs to a context.
@@ -106,17 +159,29 @@ impl AddressSpace {
         }
     }
 
-    fn allocate_pages(&self, device: usize, bytes: u64) -> Result<(u64, Arc<Physical>)> {
+    pub(super) fn allocate_pages(
+        &self,
+        device: usize,
+        bytes: u64,
+        handle_types: u32,
+    ) -> Result<(u64, Arc<Physical>)> {
         self.arena.mapping_cost(device, Operation::Create, 1).map_err(arena_error)?;
-        let physical = Arc::new(Physical::allocate(&self.arena, device, bytes, 0)?);
-        let unit_bytes = self.granularity_bytes[device].next_power_of_two();
-        let taken_bytes = bytes.next_multiple_of(unit_bytes);
-        let base = self.state.lock().free.take(taken_bytes, unit_bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
-        self.map_pages(base, bytes, &physical, READ | WRITE)?;
+        let physical = Arc::new(Physical::allocate(&self.arena, device, bytes, handle_types)?);
+        let base = self.place_pages(&physical)?;
         Ok((base, physical))
     }
 
-    fn free_pages(&self, base: u64, physical: Arc<Physical>) {
+    /// Maps all of the memory at a new address.
+    pub(super) fn place_pages(&self, physical: &Physical) -> Result<u64> {
+        let (device, bytes) = (physical.device(), physical.bytes);
+        let unit_bytes = self.granularity_bytes[device].next_power_of_two();
+        let taken_bytes = bytes.next_multiple_of(unit_bytes);
+        let base = self.state.lock().free.take(taken_bytes, unit_bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
+        self.map_pages(base, bytes, physical, READ | WRITE)?;
+        Ok(base)
+    }
+
+    pub(super) fn free_pages(&self, base: u64, physical: Arc<Physical>) {
         let bytes = physical.bytes;
         self.table.clear(base, bytes);
         self.shoot_down();
@@ -126,26 +191,26 @@ impl AddressSpace {
         self.state.lock().free.give(base, bytes.next_multiple_of(unit_bytes));
     }
 
-    fn allocate_in_slab(&self, pool: Pool, bytes: u64) -> Result<u64> {
+    fn allocate_in_slab(&self, owner: SlabOwner, bytes: u64) -> Result<u64> {
         let rounded = bytes.next_multiple_of(ALLOCATION_ALIGNMENT_BYTES);
         let take = |slabs: &mut Vec<Slab>| {
             slabs.iter_mut().find_map(|slab| slab.free.take(rounded, ALLOCATION_ALIGNMENT_BYTES))
         };
-        if let Some(base) = self.state.lock().slabs.get_mut(&pool).and_then(take) {
+        if let Some(base) = self.state.lock().slabs.get_mut(&owner).and_then(take) {
             return Ok(base);
         }
-        let slab_bytes = self.granularity_bytes[pool.1];
-        let (base, physical) = self.allocate_pages(pool.1, slab_bytes)?;
+        let slab_bytes = self.granularity_bytes[owner.1];
+        let (base, physical) = self.allocate_pages(owner.1, slab_bytes, 0)?;
         let mut slab = Slab { base, bytes: slab_bytes, free: FreeRanges::new(base, slab_bytes), physical };
         let taken = slab.free.take(rounded, ALLOCATION_ALIGNMENT_BYTES).ok_or(CUerror::OUT_OF_MEMORY)?;
-        self.state.lock().slabs.entry(pool).or_default().push(slab);
+        self.state.lock().slabs.entry(owner).or_default().push(slab);
         Ok(taken)
     }
 
-    fn free_in_slab(&self, pool: Pool, base: u64, bytes: u64) {
+    fn free_in_slab(&self, owner: SlabOwner, base: u64, bytes: u64) {
         let rounded = bytes.next_multiple_of(ALLOCATION_ALIGNMENT_BYTES);
         let mut state = self.state.lock();
-        let Some(slabs) = state.slabs.get_mut(&pool) else { return };
+        let Some(slabs) = state.slabs.get_mut(&owner) else { return };
         let Some(place) = slabs.iter().position(|slab| base.wrapping_sub(slab.base) < slab.bytes) else {
             return;
         };

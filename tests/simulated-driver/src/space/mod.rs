@@ -4,13 +4,15 @@
 //! through the page table (`table.rs`) without it. A change that takes bytes away first clears the entries,
 //! then waits in [`AddressSpace::shoot_down`] until no engine uses an old translation, then gives the memory
 //! back. Errors are those of the driver functions. Next: `virtual_memory.rs` (cuMemMap and friends),
-//! `allocation.rs` (cuMemAlloc), `host.rs` (pinned memory), `access.rs` and `kernel.rs` (what engines do).
+//! `allocation.rs` (cuMemAlloc), `pool.rs` (cuMemAllocAsync), `host.rs` (pinned memory), `access.rs` and `kernel.rs` (what engines do).
 
 mod access;
 mod allocation;
 mod host;
 mod kernel;
 mod physical;
+mod pool;
+mod pool_memory;
 mod ranges;
 mod table;
 mod virtual_memory;
@@ -23,9 +25,11 @@ use turnus_bindings::CUerror;
 use turnus_simulated_arena::Arena;
 
 pub use access::DeviceSpace;
-pub use allocation::Allocation;
+pub use allocation::{Allocation, Origin};
 pub use host::{HostKind, HostRange, HostRanges};
 pub use physical::Physical;
+pub use pool::{Freed, Pool, PoolProperties};
+pub use pool_memory::SharedPart;
 pub use table::{READ, WRITE};
 pub use virtual_memory::Mapping;
 
@@ -55,7 +59,7 @@ struct State {
     reservations: BTreeMap<u64, Reservation>,
     mappings: BTreeMap<u64, Mapping>,
     allocations: BTreeMap<u64, Allocation>,
-    slabs: HashMap<allocation::Pool, Vec<allocation::Slab>>,
+    slabs: HashMap<allocation::SlabOwner, Vec<allocation::Slab>>,
     handles: physical::Handles,
     next_buffer_id: u64,
 }
@@ -72,7 +76,7 @@ pub struct Reservation {
 /// What lies at a device address.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// From `cuMemAlloc`.
+    /// From `cuMemAlloc` or a pool.
     Allocation(u64, Allocation),
     /// From `cuMemMap`, with the reservation around it.
     Mapping(u64, Mapping, u64, Reservation),

@@ -43,6 +43,20 @@ impl Physical {
         Self { arena: Arc::clone(arena), id, bytes, handle_types, block_id, rdma_capable: false }
     }
 
+    /// Holds memory of another client once more.
+    pub fn hold(arena: &Arc<Arena>, id: PhysicalId) -> Result<Self> {
+        arena.hold(id).map_err(arena_error)?;
+        // From here on the drop of it gives the hold back.
+        let mut held = Self::held(arena, id, 0, 0);
+        held.bytes = arena.size_bytes(id).map_err(arena_error)?;
+        Ok(held)
+    }
+
+    /// Its name on the machine.
+    pub fn id(&self) -> PhysicalId {
+        self.id
+    }
+
     /// The device that the memory is on.
     pub fn device(&self) -> usize {
         self.id.device()

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 /// Free ranges, start to length in bytes, never adjacent to each other.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FreeRanges {
     ranges: BTreeMap<u64, u64>,
 }
@@ -54,6 +54,31 @@ impl FreeRanges {
             end += length;
         }
         self.ranges.insert(start, end - start);
+    }
+
+    /// Takes what of these bytes is free; whether anything was.
+    pub fn carve(&mut self, start: u64, bytes: u64) -> bool {
+        let end = start + bytes;
+        let before = self.ranges.range(..end).rev();
+        let met: Vec<(u64, u64)> = before
+            .map(|(&free, &length)| (free, free + length))
+            .take_while(|(_, free_end)| *free_end > start)
+            .collect();
+        for &(free, free_end) in &met {
+            self.ranges.remove(&free);
+            if free < start {
+                self.ranges.insert(free, start - free);
+            }
+            if end < free_end {
+                self.ranges.insert(end, free_end - end);
+            }
+        }
+        !met.is_empty()
+    }
+
+    /// The free ranges as (start, length), in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.ranges.iter().map(|(&start, &length)| (start, length))
     }
 
     /// Whether this is one range of `bytes`: nothing is taken.
