@@ -6,19 +6,9 @@ use std::sync::LazyLock;
 
 /// The version that the driver reports, e.g. 12040 for CUDA 12.4; `SIMULATED_CUDA_DRIVER_VERSION`.
 pub fn driver_version() -> u32 {
-    static VERSION: LazyLock<u32> = LazyLock::new(|| {
-        let Ok(text) = std::env::var("SIMULATED_CUDA_DRIVER_VERSION") else { return NEWEST };
-        text.parse().unwrap_or_else(|_| {
-            eprintln!(
-                "simulated driver: SIMULATED_CUDA_DRIVER_VERSION={text} is not a number; using {NEWEST}"
-            );
-            NEWEST
-        })
-    });
+    static VERSION: LazyLock<u32> = LazyLock::new(turnus_simulated_arena::driver_version);
     *VERSION
 }
-
-const NEWEST: u32 = 13050;
 
 /// Time that pinned memory takes to allocate; `SIMULATED_CUDA_HOST_ALLOC_MS_PER_GIB`. 340 ms per GiB was seen
 /// on a server with 8 H100 (reports on ai-dynamo, pull request 13710).

@@ -96,6 +96,7 @@ impl crate::layout::DeviceState<'_> {
     /// Take a dead or new client out of the engine's queue.
     fn forget_engine_user(&self, slot: usize) {
         self.tables.waiters[slot].ticket.store(0, SeqCst);
+        self.tables.waiters[slot].activity.clear();
         let owner = self.tables.engine_owner.load(SeqCst);
         if owner as Holder == client_holder(slot) {
             // When this fails somebody else has taken the engine over already.

@@ -16,11 +16,27 @@ pub const DEVICES_VARIABLE: &str = "SIMULATED_CUDA_DEVICES";
 /// Name of the configuration inside the directory.
 pub const CONFIG_FILE: &str = "devices.toml";
 
+/// What the driver reports as its version, e.g. 12040 for CUDA 12.4: a number, by default [`NEWEST_VERSION`].
+pub const DRIVER_VERSION_VARIABLE: &str = "SIMULATED_CUDA_DRIVER_VERSION";
+/// The newest CUDA version that the simulated driver knows.
+pub const NEWEST_VERSION: u32 = 13050;
+
 /// Most devices one machine can have.
 pub const DEVICES_MAX: usize = 16;
 /// Smallest granularity: one page of the backing file.
 pub const GRANULARITY_BYTES_MIN: u64 = 4096;
 const FRAMES_MAX: u64 = 1 << 26;
+
+/// The version of CUDA that the environment asks the libraries to report; read anew at each call.
+pub fn driver_version() -> u32 {
+    let Ok(text) = std::env::var(DRIVER_VERSION_VARIABLE) else { return NEWEST_VERSION };
+    text.parse().unwrap_or_else(|_| {
+        eprintln!(
+            "simulated driver: {DRIVER_VERSION_VARIABLE}={text} is not a number; using {NEWEST_VERSION}"
+        );
+        NEWEST_VERSION
+    })
+}
 
 /// Why a configuration was refused.
 #[derive(Debug, thiserror::Error)]

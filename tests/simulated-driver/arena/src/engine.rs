@@ -143,6 +143,11 @@ impl Arena {
 impl Drop for EngineSlice<'_> {
     fn drop(&mut self) {
         if self.arena.is_of_this_process() {
+            let tables = self.arena.shared.device(self.device).tables;
+            let now = now_ns();
+            let busy_ns = now.saturating_sub((self.word >> 16) * 1000);
+            tables.engine_activity.add(now, busy_ns);
+            tables.waiters[self.arena.slot].activity.add(now, busy_ns);
             self.arena.pass_engine_on(self.device, self.word);
         }
     }

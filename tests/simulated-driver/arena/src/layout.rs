@@ -6,6 +6,8 @@
 //! scans; hints only say where to look first. So a process may die between any two instructions: `repair`
 //! (in `rows.rs`) drops what was not committed and finishes what was.
 
+use crate::activity::Activity;
+use crate::clock::now_ns;
 use crate::config::Device;
 use crate::error::ArenaError;
 use crate::lock::{LockGuard, RobustLock};
@@ -25,16 +27,18 @@ pub(crate) const HOLDS: usize = 28;
 pub(crate) const CHARGES: usize = 1 << 16;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SimArena");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const PAGE_BYTES: usize = 4096;
 
-/// Start of the state file. All zero but the first four fields in a new machine.
+/// Start of the state file. All zero but the first five fields in a new machine.
 #[repr(C)]
 pub(crate) struct Header {
     magic: AtomicU64,
     version: AtomicU32,
     device_count: AtomicU32,
     digest: AtomicU64,
+    /// When the machine was made, CLOCK_MONOTONIC.
+    pub(crate) made_ns: AtomicU64,
     lock: RobustLock,
     /// When the machine-wide mapping lock is free again.
     pub(crate) mapping_next_ns: AtomicU64,
@@ -63,6 +67,12 @@ pub(crate) struct DeviceTables {
     /// 0 = free, else `microseconds << 16 | holder`.
     pub(crate) engine_owner: AtomicU64,
     pub(crate) engine_ticket: AtomicU64,
+    /// Nanoseconds of the compute engine.
+    pub(crate) engine_activity: Activity,
+    /// Nanoseconds of copies, whatever their direction.
+    pub(crate) copy_activity: Activity,
+    /// Bytes copied, by `Direction as usize`.
+    pub(crate) link_activity: [Activity; 3],
     pub(crate) row_high: AtomicU32,
     pub(crate) row_hint: AtomicU32,
     pub(crate) charge_high: AtomicU32,
@@ -79,7 +89,7 @@ pub(crate) struct DeviceTables {
     pub(crate) charges: [ChargeRow; CHARGES],
 }
 
-/// A client waiting for the engine.
+/// A client at the engine.
 #[repr(C)]
 pub(crate) struct Waiter {
     /// 0 = does not wait.
@@ -87,6 +97,8 @@ pub(crate) struct Waiter {
     /// Futex; raised when the engine is handed to this client.
     pub(crate) wake: AtomicU32,
     unused: AtomicU32,
+    /// Nanoseconds of the compute engine that this client had.
+    pub(crate) activity: Activity,
 }
 
 /// Capacity taken without backing.
@@ -138,6 +150,7 @@ impl Shared {
             header.version.store(VERSION, Ordering::Relaxed);
             header.device_count.store(devices.len() as u32, Ordering::Relaxed);
             header.digest.store(digest, Ordering::Relaxed);
+            header.made_ns.store(now_ns(), Ordering::Relaxed);
             header.magic.store(MAGIC, Ordering::Release);
             Ok(())
         })

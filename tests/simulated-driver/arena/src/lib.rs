@@ -6,6 +6,7 @@
 //! driver builds them on an [`Arena`]. Read next: `arena.rs`, then `layout.rs` for the rules that keep the
 //! shared state whole.
 
+mod activity;
 mod alive;
 mod arena;
 mod clients;
@@ -15,7 +16,9 @@ mod defaults;
 mod engine;
 mod error;
 mod export;
+mod faults;
 mod files;
+mod incidents;
 mod layout;
 mod link;
 mod lock;
@@ -25,15 +28,18 @@ mod rows;
 mod temporary;
 mod usage;
 
+pub use activity::{INTERVAL_NS, Interval};
 pub use arena::Arena;
 pub use clients::Reaped;
 pub use clock::{now_ns, sleep_until, sleep_until_or};
 pub use config::{
-    ArenaConfig, CONFIG_FILE, ConfigError, DEVICES_MAX, DEVICES_VARIABLE, DIRECTORY_VARIABLE, Device,
-    DeviceConfig,
+    ArenaConfig, CONFIG_FILE, ConfigError, DEVICES_MAX, DEVICES_VARIABLE, DIRECTORY_VARIABLE,
+    DRIVER_VERSION_VARIABLE, Device, DeviceConfig, driver_version,
 };
 pub use engine::EngineSlice;
 pub use error::ArenaError;
+pub use faults::Faults;
+pub use incidents::{XID_FILE, Xid};
 pub use link::{Direction, Operation};
 pub use physical::{PhysicalId, Piece};
 pub use temporary::TemporaryMachine;

@@ -7,6 +7,7 @@ use crate::arena::Arena;
 use crate::clock::{now_ns, sleep_coarsely, sleep_until, sleep_until_or};
 use crate::config::DeviceConfig;
 use crate::error::ArenaError;
+use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -99,17 +100,23 @@ impl Arena {
         gap_ns: u64,
     ) -> Result<u64, ArenaError> {
         let config = &self.device(device)?.config;
-        let links = &self.shared.device(device).tables.link_next_ns;
+        let tables = self.shared.device(device).tables;
+        let links = &tables.link_next_ns;
+        tables.link_activity[direction as usize].add(now_ns(), bytes);
         let alone = direction.rate(config);
         if alone == 0 {
             return Ok(now_ns());
         }
         let duplex = if config.duplex_bytes_per_s == 0 { alone } else { config.duplex_bytes_per_s };
-        Ok(reserve(&links[direction as usize], gap_ns, |now| {
+        let taken_ns = Cell::new(0);
+        let end_ns = reserve(&links[direction as usize], gap_ns, |now| {
             let opposite = direction.opposite().map(|opposite| links[opposite as usize].load(Relaxed));
             let is_duplex = opposite.is_some_and(|busy_until| busy_until > now);
-            transfer_ns(bytes, if is_duplex { duplex } else { alone })
-        }))
+            taken_ns.set(transfer_ns(bytes, if is_duplex { duplex } else { alone }));
+            taken_ns.get()
+        });
+        tables.copy_activity.add(now_ns(), taken_ns.get());
+        Ok(end_ns)
     }
 
     /// Copy in chunks at the rate of the link and return when the transfer is over. `cancel` is looked at

@@ -6,10 +6,10 @@
 use crate::arena::Arena;
 use crate::clients::client_holder;
 use crate::error::ArenaError;
-use crate::layout::CLIENTS;
+use crate::layout::{CLIENTS, Shared};
 use crate::rows::{Holder, RowState};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Memory of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,13 @@ pub struct ChargeId {
     device: u16,
     row: u32,
     generation: u32,
+}
+
+/// Slots and process ids of the clients of the moment.
+pub(crate) fn client_pids(shared: &Shared) -> impl Iterator<Item = (usize, u32)> {
+    let header = shared.header();
+    let rows = header.clients[..header.client_high.load(Acquire) as usize].iter().enumerate();
+    rows.filter(|(_, row)| row.is_live.load(Acquire) != 0).map(|(slot, row)| (slot, row.pid.load(Relaxed)))
 }
 
 impl Arena {
@@ -85,6 +92,11 @@ impl Arena {
     pub fn contradictions(&self) -> Result<Vec<String>, ArenaError> {
         let _guard = self.shared.lock()?;
         Ok(self.shared.devices().flat_map(|device| device.contradictions()).collect())
+    }
+
+    /// When the machine was made, CLOCK_MONOTONIC.
+    pub fn made_ns(&self) -> u64 {
+        self.shared.header().made_ns.load(Relaxed)
     }
 
     /// How often a process died while it changed the tables, since the machine was made.
