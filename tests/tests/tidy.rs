@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("turnus-scheduler", &["turnus-core", "turnus-gate", "turnus-protocol"]),
     ("turnus-simulated-ptx", &[]),
     ("turnus-simulated-arena", &[]),
+    ("turnus-simulated-nvml", &["turnus-simulated-arena"]),
     ("turnus-simulated-driver", &["turnus-bindings", "turnus-simulated-arena", "turnus-simulated-ptx"]),
     ("xtask", &[]),
 ];

@@ -1,7 +1,7 @@
 //! Builds what tests, demo and benches use, and lays it out as an installation would be.
 //!
-//! `target/turnus/bin` (turnus, turnusd), `lib` (libturnus.so), `simulated` (libcuda.so.1 and
-//! libcuda.so), `demo` (the C programs). Files are replaced by rename, never overwritten: a
+//! `target/turnus/bin` (turnus, turnusd), `lib` (libturnus.so), `simulated` (libcuda.so.1
+//! and libnvidia-ml.so.1, with their short names), `demo` (the C programs). Files are replaced by rename, never overwritten: a
 //! running program may have the old one mapped.
 
 use crate::command::{cargo, is_there, run, target, workspace};
@@ -25,7 +25,7 @@ impl Artifacts {
         self.root.join("bin/turnus")
     }
 
-    /// The folder that holds the simulated `libcuda.so.1`.
+    /// The folder that holds the simulated `libcuda.so.1` and `libnvidia-ml.so.1`.
     pub fn simulated(&self) -> PathBuf {
         self.root.join("simulated")
     }
@@ -39,17 +39,27 @@ impl Artifacts {
 /// Builds all of it in release mode.
 pub fn build() -> Result<Artifacts> {
     run(cargo().args(["build", "--release"]).args(["-p", "turnus-shim", "-p", "turnus-scheduler"]))?;
-    run(cargo().args(["build", "--release", "-p", "turnus-simulated-driver"]))?;
+    run(cargo().args([
+        "build",
+        "--release",
+        "-p",
+        "turnus-simulated-driver",
+        "-p",
+        "turnus-simulated-nvml",
+    ]))?;
     let artifacts = Artifacts { root: target().join("turnus") };
     let built = target().join("release");
     install(&built.join("turnus"), &artifacts.root.join("bin/turnus"))?;
     install(&built.join("turnusd"), &artifacts.root.join("bin/turnusd"))?;
     install(&built.join("libturnus.so"), &artifacts.root.join("lib/libturnus.so"))?;
     install(&built.join("libcuda.so"), &artifacts.simulated().join("libcuda.so.1"))?;
-    let link = artifacts.simulated().join("libcuda.so");
-    if fs::symlink_metadata(&link).is_err() {
-        std::os::unix::fs::symlink("libcuda.so.1", &link)
-            .with_context(|| format!("cannot link {}", link.display()))?;
+    install(&built.join("libnvidia_ml.so"), &artifacts.simulated().join("libnvidia-ml.so.1"))?;
+    for (name, file) in [("libcuda.so", "libcuda.so.1"), ("libnvidia-ml.so", "libnvidia-ml.so.1")] {
+        let link = artifacts.simulated().join(name);
+        if fs::symlink_metadata(&link).is_err() {
+            std::os::unix::fs::symlink(file, &link)
+                .with_context(|| format!("cannot link {}", link.display()))?;
+        }
     }
     compile_demo(&artifacts)?;
     Ok(artifacts)

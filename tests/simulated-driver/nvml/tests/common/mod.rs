@@ -1,0 +1,228 @@
+//! What the tests of the built library share: finding it, a process and a machine of its own per test.
+//!
+//! As the tests of the driver: a test runs its body in a child of itself, on a machine in a directory that goes
+//! away with the test. Calls go through dlopen, as those of programs do; names with `cu` go to the driver.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::ffi::c_void;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+/// Set in the child that runs a test's body.
+const CHILD: &str = "SIMULATED_NVML_TEST_CHILD";
+/// Names the directory of the libraries to the child.
+const LIBRARIES: &str = "SIMULATED_NVML_TEST_LIBRARIES";
+
+/// `nvmlDevice_t`, `nvmlEventSet_t`, contexts and other things that are only passed on.
+pub type Handle = *mut c_void;
+
+pub const SUCCESS: u32 = 0;
+pub const UNINITIALIZED: u32 = 1;
+pub const INVALID_ARGUMENT: u32 = 2;
+pub const NOT_SUPPORTED: u32 = 3;
+pub const NOT_FOUND: u32 = 6;
+pub const INSUFFICIENT_SIZE: u32 = 7;
+pub const TIMEOUT: u32 = 10;
+pub const GPU_IS_LOST: u32 = 15;
+pub const ARGUMENT_VERSION_MISMATCH: u32 = 25;
+
+/// Arguments of a C function that returns a status.
+pub trait Arguments {
+    fn call(self, address: *mut c_void) -> u32;
+}
+
+macro_rules! arguments {
+    ($($name:ident),*) => {
+        #[allow(non_snake_case, reason = "types as names of values")]
+        impl<$($name),*> Arguments for ($($name,)*) {
+            fn call(self, address: *mut c_void) -> u32 {
+                let ($($name,)*) = self;
+                // SAFETY: tests pass what the documentation of the function asks for.
+                unsafe {
+                    let function: unsafe extern "C" fn($($name),*) -> u32 = std::mem::transmute(address);
+                    function($($name),*)
+                }
+            }
+        }
+    };
+}
+
+arguments!();
+arguments!(A);
+arguments!(A, B);
+arguments!(A, B, C);
+arguments!(A, B, C, D);
+arguments!(A, B, C, D, E);
+arguments!(A, B, C, D, E, F);
+arguments!(A, B, C, D, E, F, G, H, I, J, K);
+
+/// Calls a function by its name: `call!(nvmlInit_v2())`. Integers must have the width that C has.
+macro_rules! call {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        $crate::common::call(stringify!($name), ($($argument,)*))
+    };
+}
+
+/// Expects success.
+macro_rules! ok {
+    ($name:ident($($argument:tt)*)) => {
+        assert_eq!(call!($name($($argument)*)), 0, stringify!($name($($argument)*)))
+    };
+}
+
+pub fn call(name: &str, arguments: impl Arguments) -> u32 {
+    arguments.call(address(name).unwrap_or_else(|| panic!("{name} is not exported")))
+}
+
+/// Directory with both libraries, built from this workspace.
+pub fn library_directory() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        if let Some(given) = std::env::var_os(LIBRARIES) {
+            return given.into();
+        }
+        let packages = ["-p", "turnus-simulated-driver", "-p", "turnus-simulated-nvml"];
+        let built = Command::new(env!("CARGO")).args(["build", "--quiet"]).args(packages).status();
+        assert!(built.expect("cargo runs").success(), "the libraries build");
+        // A test program lies in <target>/<profile>/deps.
+        let own = std::env::current_exe().expect("own path");
+        let profile = own.ancestors().nth(2).expect("a test lies two levels deep");
+        let directory = profile.join("simulated-nvml");
+        std::fs::create_dir_all(&directory).expect("directory for the libraries");
+        for (built, name) in [("libcuda.so", "libcuda.so.1"), ("libnvidia_ml.so", "libnvidia-ml.so.1")] {
+            // Several test programs do this at once: each puts a whole file in place.
+            let private = directory.join(format!("{name}.{}", std::process::id()));
+            std::fs::copy(profile.join(built), &private).expect("copy of the library");
+            std::fs::rename(&private, directory.join(name)).expect("library in place");
+        }
+        directory
+    })
+}
+
+/// dlsym in the library to which the name belongs.
+pub fn address(name: &str) -> Option<*mut c_void> {
+    static NVML: OnceLock<libloading::Library> = OnceLock::new();
+    static CUDA: OnceLock<libloading::Library> = OnceLock::new();
+    let (library, file) =
+        if name.starts_with("cu") { (&CUDA, "libcuda.so.1") } else { (&NVML, "libnvidia-ml.so.1") };
+    let library = library.get_or_init(|| {
+        // SAFETY: the libraries' initialisers only set up Rust statics.
+        unsafe { libloading::Library::new(library_directory().join(file)) }.expect("the library loads")
+    });
+    // SAFETY: only the address is taken.
+    let found = unsafe { library.get::<*mut c_void>(name.as_bytes()) }.ok()?;
+    // SAFETY: as above.
+    unsafe { found.try_as_raw_ptr() }
+}
+
+/// A machine of the test's own; removed when dropped.
+pub struct Machine {
+    pub directory: PathBuf,
+}
+
+impl Machine {
+    /// Two fast devices: no costs, 64 MiB, a context takes 1 MiB.
+    pub fn new(name: &str) -> Machine {
+        let directory = PathBuf::from(format!("/dev/shm/simulated-nvml-test-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).expect("directory of the machine");
+        std::fs::write(directory.join("devices.toml"), devices()).expect("devices.toml");
+        Machine { directory }
+    }
+
+    /// This test program again, to run `test` in a process on this machine.
+    pub fn command(&self, test: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("own path"));
+        command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+        command.env(CHILD, "1").env("SIMULATED_CUDA_DIR", &self.directory);
+        command.env(LIBRARIES, library_directory());
+        command
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn devices() -> String {
+    let device = "[[devices]]
+memory_bytes = 4294967296
+host_to_device_bytes_per_s = 0
+device_to_host_bytes_per_s = 0
+duplex_bytes_per_s = 0
+device_to_device_bytes_per_s = 0
+map_cost_us = 0
+unmap_cost_us = 0
+create_cost_us = 0
+context_bytes = 67108864
+context_cost_us = 0
+launch_cost_us = 0
+";
+    format!("scale = 64\n{device}{device}")
+}
+
+/// True in the child that runs a test's body.
+pub fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// Runs `body` in a fresh process on a machine with two devices. `name` is the test's own name.
+pub fn isolated(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
+    if is_child() {
+        return body();
+    }
+    let machine = Machine::new(name);
+    let output = machine.command(name).envs(environment.iter().copied()).output().expect("the child runs");
+    assert!(
+        output.status.success(),
+        "{name} in its process: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Runs `test` again in a process on the machine of this process, with its input and output on pipes.
+pub fn second_process(test: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("own path"));
+    command
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env("SIMULATED_NVML_TEST_ROLE", "second");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the child runs")
+}
+
+/// True in what [`second_process`] started.
+pub fn is_second() -> bool {
+    std::env::var_os("SIMULATED_NVML_TEST_ROLE").is_some()
+}
+
+/// The directory of the machine of this process.
+pub fn machine_directory() -> PathBuf {
+    std::env::var_os("SIMULATED_CUDA_DIR").expect("set for the child").into()
+}
+
+/// The handle of a device.
+pub fn device(index: u32) -> Handle {
+    let mut handle: Handle = std::ptr::null_mut();
+    ok!(nvmlDeviceGetHandleByIndex_v2(index, &raw mut handle));
+    handle
+}
+
+/// What a function writes into a buffer of 96 bytes.
+pub fn text(get: impl FnOnce(*mut u8, u32) -> u32) -> String {
+    let mut buffer = [0xff_u8; 96];
+    assert_eq!(get(buffer.as_mut_ptr(), 96), SUCCESS);
+    let end = buffer.iter().position(|byte| *byte == 0).expect("a terminated text");
+    String::from_utf8(buffer[..end].to_vec()).expect("UTF-8")
+}
+
+/// What a function of a device writes as one number.
+pub fn number(name: &str, device: Handle) -> u32 {
+    let mut value = u32::MAX;
+    assert_eq!(call(name, (device, &raw mut value)), SUCCESS, "{name}");
+    value
+}
