@@ -272,43 +272,8 @@ fn code_that_cannot_run_is_refused_with_its_reason() {
         assert_eq!(values[1] as usize, message.len());
 
         fails!(INVALID_PTX, cuModuleLoadData(&mut module, c".version 7.0\n.target sm_99\n".as_ptr().cast()));
-        let cubin = [0x7f_u8, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        fails!(NO_BINARY_FOR_GPU, cuModuleLoadData(&mut module, cubin.as_ptr().cast()));
         fails!(FILE_NOT_FOUND, cuModuleLoad(&mut module, c"/nonexistent/k.ptx".as_ptr()));
         fails!(INVALID_VALUE, cuModuleLoadData(&mut module, std::ptr::null()));
-    });
-}
-
-/// A fat binary with one entry of this kind, flags and payload.
-fn fatbin(kind: u16, flags: u64, payload: &[u8]) -> Vec<u8> {
-    let mut entry = vec![0; 64];
-    entry[..2].copy_from_slice(&kind.to_le_bytes());
-    entry[4..8].copy_from_slice(&64_u32.to_le_bytes());
-    entry[8..16].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-    entry[28..32].copy_from_slice(&60_u32.to_le_bytes());
-    entry[40..48].copy_from_slice(&flags.to_le_bytes());
-    entry.extend(payload);
-    let mut whole = Vec::new();
-    whole.extend(0xba55_ed50_u32.to_le_bytes());
-    whole.extend([1, 0, 16, 0]);
-    whole.extend((entry.len() as u64).to_le_bytes());
-    whole.extend(entry);
-    whole
-}
-
-#[test]
-fn a_fat_binary_is_loaded_for_its_plain_ptx() {
-    isolated("a_fat_binary_is_loaded_for_its_plain_ptx", &[], || {
-        context();
-        let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let plain = fatbin(1, 0x41, STORE_ONE.to_bytes_with_nul());
-        ok!(cuModuleLoadData(&mut module, plain.as_ptr().cast()));
-        ok!(cuModuleGetFunction(&mut function, module, c"store_one".as_ptr()));
-        ok!(cuModuleUnload(module));
-        fails!(INVALID_HANDLE, cuModuleGetFunction(&mut function, module, c"store_one".as_ptr()));
-        for hidden in [fatbin(1, 0x2041, b"compressed"), fatbin(2, 0x41, b"machine code")] {
-            fails!(NO_BINARY_FOR_GPU, cuModuleLoadData(&mut module, hidden.as_ptr().cast()));
-        }
     });
 }
 

@@ -124,6 +124,21 @@ impl Module {
         self.entries.get(name)
     }
 
+    /// Replaces the kernel of that name by the other module's, and takes over the variables that are missing
+    /// here. False if one of the two has no such kernel.
+    pub fn adopt(&mut self, name: &str, other: &Module) -> bool {
+        let (Some(place), Some(entry)) = (self.entries.get_mut(name), other.entries.get(name)) else {
+            return false;
+        };
+        *place = entry.clone();
+        for variable in &other.globals {
+            if self.globals.iter().all(|known| known.name != variable.name) {
+                self.globals.push(variable.clone());
+            }
+        }
+        true
+    }
+
     /// Variables in global and constant space, in the order of declaration.
     pub fn globals(&self) -> &[GlobalVariable] {
         &self.globals

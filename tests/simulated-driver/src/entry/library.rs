@@ -4,6 +4,7 @@
 //! `module/library.rs`. Options of libraries are hints and have no effect.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::Arc;
 
 use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
@@ -14,7 +15,7 @@ use crate::context::{current, primary};
 use crate::driver::driver;
 use crate::execution::check_unsafe_call;
 use crate::module::library::{KERNELS, LIBRARIES, Library};
-use crate::module::{Function, compile, image, jit};
+use crate::module::{Function, image, jit};
 use crate::space::Result;
 
 entry! {
@@ -168,8 +169,8 @@ unsafe fn load(
     // SAFETY: the caller's promise.
     unsafe {
         let log = jit::Log::from_options(option_count, options, values)?;
-        let text = image::ptx_text(code)?;
-        let code = compile(&text, (device.config.compute_major, device.config.compute_minor), &log)?;
-        put(place, Library::load(code).handle as CUlibrary)
+        let capability = (device.config.compute_major, device.config.compute_minor);
+        let code = image::module_of(code, capability, &log)?;
+        put(place, Library::load(Arc::new(code)).handle as CUlibrary)
     }
 }

@@ -13,7 +13,7 @@ use super::{entry, needed, put, put_if_wanted};
 use crate::context::current;
 use crate::driver::driver;
 use crate::execution::check_unsafe_call;
-use crate::module::{FUNCTIONS, MODULES, Module, compile, image, jit};
+use crate::module::{FUNCTIONS, MODULES, Module, image, jit};
 use crate::space::Result;
 
 /// `CU_MODULE_EAGER_LOADING`.
@@ -111,10 +111,9 @@ unsafe fn load(
     // SAFETY: the caller's promise.
     unsafe {
         let log = jit::Log::from_options(option_count, options, values)?;
-        let text = image::ptx_text(image)?;
         let config = &driver.arena.devices()[context.device].config;
-        let code = compile(&text, (config.compute_major, config.compute_minor), &log)?;
-        let module = Module::load(driver, &context, Arc::clone(&code))?;
+        let code = image::module_of(image, (config.compute_major, config.compute_minor), &log)?;
+        let module = Module::load(driver, &context, Arc::new(code))?;
         put(place, module.handle as CUmodule)
     }
 }

@@ -1,33 +1,61 @@
-//! What a program hands over as code: PTX text, a fat binary with PTX in it, or machine code that cannot run.
+//! What a program hands over as code: PTX text, machine code, or a fat binary with several of them.
 //!
-//! Fat binaries: a wrapper (`FATBIN_WRAPPER`) points to a header, which is followed by entries, each with its
-//! own header. Compressed entries and cubins are skipped; the layout is that which `fatbinary` of the CUDA
-//! toolkit writes.
+//! Of a fat binary the newest PTX that the device can run is taken; only if there is none, the newest machine
+//! code for it. A card prefers the machine code, but here only PTX can be executed, and both are compiled from
+//! one source. `fatbin.rs` and `cubin.rs` have the formats, `builtin.rs` what machine code does.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_void};
 
 use turnus_bindings::CUerror;
+use turnus_simulated_ptx as ptx;
 
+use super::fatbin::{self, Entry, Kind};
+use super::{builtin, compile, cubin, jit};
 use crate::space::Result;
 
-const ELF: u32 = 0x464c_457f;
-const FATBIN_WRAPPER: u32 = 0x4662_43b1;
-const FATBIN: u32 = 0xba55_ed50;
-const FATBIN_HEADER_BYTES_MIN: usize = 16;
-const ENTRY_HEADER_BYTES_MIN: usize = 48;
-const KIND_PTX: u16 = 1;
-/// Flags of an entry: compressed by LZ4 in one of two forms, or by Zstandard.
-const COMPRESSED: u64 = 0x1000 | 0x2000 | 0x8000;
+/// What was found for a device.
+#[derive(Debug)]
+enum Image<'a> {
+    Ptx(Cow<'a, str>),
+    Cubin(Cow<'a, [u8]>),
+}
 
-/// The PTX text of an image.
+/// Compiles an image for a device of compute capability `(major, minor)`.
 ///
-/// Errors: `NO_BINARY_FOR_GPU` when there is machine code or compressed PTX only, `INVALID_IMAGE` for
-/// anything else.
+/// Errors: `NO_BINARY_FOR_GPU` when nothing in it is for this device or can be executed, `INVALID_PTX` when its
+/// PTX cannot, `INVALID_IMAGE` for anything that is no image.
 ///
 /// # Safety
-/// `image` is what `cuModuleLoadData` takes: a zero-terminated text, a cubin or a fat binary, whole.
-pub unsafe fn ptx_text<'a>(image: *const c_void) -> Result<Cow<'a, str>> {
+/// `image` is what `cuModuleLoadData` takes: a zero-terminated text, a cubin or a fat binary, whole; the log's
+/// buffers are valid.
+pub unsafe fn module_of(image: *const c_void, capability: (u32, u32), log: &jit::Log) -> Result<ptx::Module> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match find(image, capability)? {
+            Image::Ptx(text) => compile(&text, capability, log),
+            Image::Cubin(bytes) => {
+                let cubin = cubin::read(&bytes)?;
+                if !runs_on(cubin.architecture, capability) {
+                    return Err(CUerror::NO_BINARY_FOR_GPU);
+                }
+                let module = builtin::module_of(&cubin, log)?;
+                log.finish();
+                Ok(module)
+            }
+        }
+    }
+}
+
+/// Machine code runs on devices of its major version from its minor version on (CUDA C++ Programming Guide,
+/// "Binary Compatibility").
+fn runs_on(architecture: u32, (major, minor): (u32, u32)) -> bool {
+    architecture / 10 == major && architecture % 10 <= minor
+}
+
+/// # Safety
+/// As `module_of`.
+unsafe fn find<'a>(image: *const c_void, capability: (u32, u32)) -> Result<Image<'a>> {
     if image.is_null() {
         return Err(CUerror::INVALID_VALUE);
     }
@@ -38,18 +66,21 @@ pub unsafe fn ptx_text<'a>(image: *const c_void) -> Result<Cow<'a, str>> {
         if !matches!(*first, 0x7f | 0xb1 | 0x50) {
             let text = CStr::from_ptr(image.cast()).to_bytes();
             return if looks_like_text(text) {
-                Ok(String::from_utf8_lossy(text))
+                Ok(Image::Ptx(String::from_utf8_lossy(text)))
             } else {
                 Err(CUerror::INVALID_IMAGE)
             };
         }
         match image.cast::<u32>().read_unaligned() {
-            ELF => Err(CUerror::NO_BINARY_FOR_GPU),
-            FATBIN_WRAPPER => {
-                let data = image.byte_add(8).cast::<*const c_void>().read_unaligned();
-                if data.is_null() { Err(CUerror::INVALID_IMAGE) } else { from_fatbin(data) }
+            cubin::MAGIC => {
+                let length = cubin::length(&*image.cast())?;
+                Ok(Image::Cubin(Cow::Borrowed(std::slice::from_raw_parts(first, length))))
             }
-            FATBIN => from_fatbin(image),
+            fatbin::WRAPPER => {
+                let data = image.byte_add(8).cast::<*const c_void>().read_unaligned();
+                if data.is_null() { Err(CUerror::INVALID_IMAGE) } else { choose(whole(data)?, capability) }
+            }
+            fatbin::MAGIC => choose(whole(image)?, capability),
             _ => Err(CUerror::INVALID_IMAGE),
         }
     }
@@ -63,40 +94,26 @@ fn looks_like_text(bytes: &[u8]) -> bool {
 
 /// # Safety
 /// `data` is a whole fat binary.
-unsafe fn from_fatbin<'a>(data: *const c_void) -> Result<Cow<'a, str>> {
+unsafe fn whole<'a>(data: *const c_void) -> Result<&'a [u8]> {
     // SAFETY: a header of at least 16 bytes is there; it says how long the whole is.
-    let bytes: &'a [u8] = unsafe {
-        let header = std::slice::from_raw_parts(data.cast::<u8>(), FATBIN_HEADER_BYTES_MIN);
-        if number(header, 0, 4) != u64::from(FATBIN) {
-            return Err(CUerror::INVALID_IMAGE);
-        }
-        let total = number(header, 6, 2) + number(header, 8, 8);
-        std::slice::from_raw_parts(data.cast(), usize::try_from(total).map_err(|_| CUerror::INVALID_IMAGE)?)
-    };
-    let mut at = number(bytes, 6, 2) as usize;
-    let mut newest: Option<(u64, &[u8])> = None;
-    while at + ENTRY_HEADER_BYTES_MIN <= bytes.len() {
-        let entry = &bytes[at..];
-        let header_bytes = number(entry, 4, 4) as usize;
-        let payload_bytes = number(entry, 8, 8) as usize;
-        let Some(payload) =
-            header_bytes.checked_add(payload_bytes).and_then(|end| entry.get(header_bytes..end))
-        else {
-            return Err(CUerror::INVALID_IMAGE);
-        };
-        let (architecture, flags) = (number(entry, 28, 4), number(entry, 40, 8));
-        let usable = number(entry, 0, 2) as u16 == KIND_PTX && flags & COMPRESSED == 0;
-        if usable && newest.is_none_or(|(best, _)| architecture > best) {
-            newest = Some((architecture, payload));
-        }
-        at += header_bytes + payload_bytes;
+    unsafe {
+        let header = std::slice::from_raw_parts(data.cast::<u8>(), fatbin::HEADER_BYTES_MIN);
+        Ok(std::slice::from_raw_parts(data.cast(), fatbin::length(header)?))
     }
-    let (_, payload) = newest.ok_or(CUerror::NO_BINARY_FOR_GPU)?;
-    let text = payload.split(|&byte| byte == 0).next().unwrap_or_default();
-    Ok(String::from_utf8_lossy(text))
 }
 
-/// A little-endian number of `length` bytes at `offset`; both lie within the header that was checked.
-fn number(bytes: &[u8], offset: usize, length: usize) -> u64 {
-    bytes[offset..offset + length].iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+fn choose<'a>(bytes: &'a [u8], capability: (u32, u32)) -> Result<Image<'a>> {
+    let entries = fatbin::entries(bytes)?;
+    let best = |kind: Kind, fits: &dyn Fn(u32) -> bool| -> Option<Entry<'a>> {
+        let candidates = entries.iter().filter(|entry| entry.kind == kind && fits(entry.architecture));
+        candidates.max_by_key(|entry| entry.architecture).copied()
+    };
+    let (major, minor) = capability;
+    if let Some(entry) = best(Kind::Ptx, &|architecture| architecture <= 10 * major + minor) {
+        let content = entry.content()?;
+        let text = content.split(|&byte| byte == 0).next().unwrap_or_default();
+        return Ok(Image::Ptx(Cow::Owned(String::from_utf8_lossy(text).into_owned())));
+    }
+    let entry = best(Kind::Cubin, &|architecture| runs_on(architecture, capability));
+    Ok(Image::Cubin(entry.ok_or(CUerror::NO_BINARY_FOR_GPU)?.content()?))
 }

@@ -1,9 +1,12 @@
 //! Modules: code and variables that a context loaded.
 //!
 //! A module takes device memory for its code (a charge on the device) and for its variables (ordinary
-//! allocations, initialised at load). Functions are handles into it. `image.rs` finds the PTX, `jit.rs` handles
+//! allocations, initialised at load). Functions are handles into it. `image.rs` finds the code, `jit.rs` handles
 //! the options, `library.rs` the libraries that belong to no context, `kernel.rs` a launch.
 
+pub mod builtin;
+pub mod cubin;
+pub mod fatbin;
 pub mod image;
 pub mod jit;
 pub mod kernel;
@@ -90,11 +93,7 @@ pub struct OldLaunch {
 ///
 /// # Safety
 /// The log's buffers are valid.
-pub unsafe fn compile(
-    text: &str,
-    context_capability: (u32, u32),
-    log: &jit::Log,
-) -> Result<Arc<ptx::Module>> {
+pub unsafe fn compile(text: &str, context_capability: (u32, u32), log: &jit::Log) -> Result<ptx::Module> {
     let outcome = check_target(text, context_capability)
         .and_then(|()| ptx::Module::parse(text).map_err(|error| error.to_string()));
     // SAFETY: the caller's promise.
@@ -102,7 +101,7 @@ pub unsafe fn compile(
         match outcome {
             Ok(module) => {
                 log.finish();
-                Ok(Arc::new(module))
+                Ok(module)
             }
             Err(message) => {
                 log.report(&message);
