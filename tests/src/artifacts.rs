@@ -58,9 +58,19 @@ pub fn simulated() -> PathBuf {
 
 /// A Python with cuda-bindings, NVRTC and numpy; `None` after saying why the test is left out.
 pub fn python(test: &str) -> Option<PathBuf> {
-    let python = std::env::var_os("TURNUS_PYTHON").map(PathBuf::from);
+    python_of("TURNUS_PYTHON", test)
+}
+
+/// A Python with cuda-core and numba-cuda; `None` as above.
+pub fn python_clients(test: &str) -> Option<PathBuf> {
+    python_of("TURNUS_PYTHON_CLIENTS", test)
+}
+
+fn python_of(variable: &str, test: &str) -> Option<PathBuf> {
+    let python = std::env::var_os(variable).map(PathBuf::from);
     if python.is_none() {
-        skip("needs-python", test, "TURNUS_PYTHON is not set; cargo xtask test makes the environment");
+        let reason = format!("{variable} is not set; cargo xtask test makes the environment");
+        skip("needs-python", test, &reason);
     }
     python
 }

@@ -69,6 +69,10 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
             Ok(python) => drop(tests.env("TURNUS_PYTHON", python)),
             Err(reason) => skipped.add("needs-python", "cuda-bindings with NVRTC", &reason)?,
         }
+        match python::clients()? {
+            Ok(python) => drop(tests.env("TURNUS_PYTHON_CLIENTS", python)),
+            Err(reason) => skipped.add("needs-python", "cuda-core and numba-cuda", &reason)?,
+        }
         Ok(())
     })?;
     skipped.add(

@@ -1,4 +1,5 @@
-//! The Python environment with NVIDIA's `cuda-bindings` and NVRTC, fetched into `target/python`.
+//! The Python environments: `target/python` with NVIDIA's `cuda-bindings` and NVRTC, for the demo and most
+//! tests, and `target/python-clients` with the other clients that the tests run.
 //!
 //! Versions are pinned, so that a run a year from now tests the same client. A machine without
 //! Python is no error here; the caller says what it leaves out.
@@ -12,12 +13,33 @@ use std::process::Command;
 /// The packages, pinned. NVRTC compiles without a GPU.
 pub const PACKAGES: &[&str] = &["cuda-bindings==13.5.0", "nvidia-cuda-nvrtc==13.5.37", "numpy"];
 
-/// The interpreter of the environment, made if needed. `Ok(None)`: no Python here, with a reason.
+/// Clients of the CUDA driver that are tested beside it, pinned.
+const CLIENTS: &[&str] = &[
+    "cuda-bindings==13.5.0",
+    "cuda-core==1.2.2",
+    "numba-cuda[cu13]==0.30.4",
+    "nvidia-cuda-nvrtc==13.5.37",
+    "nvidia-nvjitlink==13.5.37",
+    "nvidia-nvvm==13.5.37",
+    "numba==0.68.1",
+    "numpy==2.4.6",
+];
+
+/// The interpreter of the environment, made if needed. `Ok(Err)`: there is none here, with a reason.
 pub fn environment() -> Result<std::result::Result<PathBuf, String>> {
-    let root = target().join("python");
+    made("python", PACKAGES)
+}
+
+/// The same for the clients that only tests run.
+pub fn clients() -> Result<std::result::Result<PathBuf, String>> {
+    made("python-clients", CLIENTS)
+}
+
+fn made(folder: &str, packages: &[&str]) -> Result<std::result::Result<PathBuf, String>> {
+    let root = target().join(folder);
     let python = root.join("bin/python");
     let stamp = root.join("packages.txt");
-    let wanted = PACKAGES.join("\n");
+    let wanted = packages.join("\n");
     if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
         return Ok(Ok(python));
     }
@@ -25,9 +47,9 @@ pub fn environment() -> Result<std::result::Result<PathBuf, String>> {
         return Ok(Err(reason));
     }
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&root))?;
-    let installed = run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES));
+    let installed = run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(packages));
     if let Err(error) = installed {
-        return Ok(Err(format!("the packages {} could not be fetched ({error:#})", PACKAGES.join(", "))));
+        return Ok(Err(format!("the packages {} could not be fetched ({error:#})", packages.join(", "))));
     }
     fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
     Ok(Ok(python))

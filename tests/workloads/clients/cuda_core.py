@@ -1,8 +1,11 @@
-"""cuda-core as its guide shows it: a program, a kernel, memory resources, streams, events, a graph.
+"""cuda-core as its guide shows it: a program, a kernel, memory resources, streams, events.
 
+The argument says how kernels reach the driver: `ptx` or `cubin`. With `cubin` their PTX is put into the folder
+that SIMULATED_CUDA_KERNELS names, if it names one: a simulated driver cannot execute machine code.
 Prints `result=right` if everything that was computed is what numpy computes. Knows nothing of Turnus.
 """
 
+import os
 import sys
 
 import numpy
@@ -37,6 +40,11 @@ def main(code_type):
     options = ProgramOptions(std="c++17", arch=f"sm_{major}{minor}")
     names = ("saxpy<float>", "saxpy<double>")
     program = Program(SOURCE, code_type="c++", options=options)
+    folder = os.environ.get("SIMULATED_CUDA_KERNELS")
+    if code_type == "cubin" and folder:
+        ptx = Program(SOURCE, code_type="c++", options=options).compile("ptx", name_expressions=names)
+        with open(os.path.join(folder, "saxpy.ptx"), "wb") as file:
+            file.write(ptx.code.rstrip(b"\0"))
     module = program.compile(code_type, name_expressions=names)
     pool = DeviceMemoryResource(device, DeviceMemoryResourceOptions(max_size=64 << 20))
     pinned = LegacyPinnedMemoryResource()
