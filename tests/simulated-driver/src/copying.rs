@@ -35,9 +35,10 @@ pub fn device_memory(address: u64, bytes: u64) -> Result<Memory> {
     }
 }
 
-/// Host memory at `address`.
-pub fn host_memory(address: u64, _bytes: u64) -> Result<Memory> {
-    if address == 0 || driver()?.space.is_device_address(address) {
+/// Host memory at `address`; managed memory is that too.
+pub fn host_memory(address: u64, bytes: u64) -> Result<Memory> {
+    let space = &driver()?.space;
+    if address == 0 || space.is_device_address(address) && !space.is_managed(address, bytes) {
         return Err(CUerror::INVALID_VALUE);
     }
     Ok(Memory::Host(HostPointer(address as *mut _)))

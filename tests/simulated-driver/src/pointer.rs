@@ -62,11 +62,13 @@ fn of_device_memory(driver: &Driver, attribute: u32, address: u64, place: &Place
             current::get()?;
             Value::Long(address)
         }
+        4 if facts.managed => Value::Long(address),
         4 => return no_value,
         5 => return Err(CUerror::NOT_SUPPORTED),
         6 => Value::Byte(u8::from(facts.sync_memops)),
         7 => Value::Long(facts.buffer_id),
-        8 | 10 | 21 => Value::Byte(0),
+        8 => Value::Byte(u8::from(facts.managed)),
+        10 | 21 => Value::Byte(0),
         9 => Value::Word(facts.device.and_then(|device| driver.ordinal(device)).unwrap_or(-2) as u32),
         11 => Value::Long(facts.range.0),
         12 => Value::Long(facts.range.1),
@@ -96,6 +98,7 @@ struct Facts {
     /// Handle of the pool.
     pool: u64,
     sync_memops: bool,
+    managed: bool,
     range: (u64, u64),
     mapping: Option<(u64, u64)>,
 }
@@ -112,6 +115,7 @@ impl Facts {
                 pool: allocation.pool().map_or(0, |pool| pool.handle as u64),
                 rights: ACCESS_READ_WRITE,
                 sync_memops: allocation.sync_memops,
+                managed: allocation.managed().is_some(),
                 range: (*base, allocation.bytes),
                 mapping: Some((*base, allocation.bytes)),
                 ..Facts::default()

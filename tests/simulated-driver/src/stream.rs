@@ -9,7 +9,7 @@ use turnus_bindings::CUerror;
 use turnus_bindings::types::{CUevent, CUstream};
 
 use crate::context::{Context, current};
-use crate::execution::{Event, Stream};
+use crate::execution::{CaptureStatus, Event, Stream, status};
 use crate::registry::Registry;
 use crate::space::Result;
 
@@ -29,6 +29,18 @@ pub struct StreamEntry {
     pub stream: Arc<Stream>,
     /// Where it was created.
     pub context: Arc<Context>,
+}
+
+impl StreamEntry {
+    /// For calls that have no node in a graph: the context is sound and the stream does not capture.
+    pub fn check_outside_capture(&self) -> Result<()> {
+        self.context.queue.check()?;
+        match status(&self.context.queue, &self.stream)? {
+            CaptureStatus::None => Ok(()),
+            CaptureStatus::Invalidated => Err(CUerror::STREAM_CAPTURE_INVALIDATED),
+            CaptureStatus::Active => Err(CUerror::NOT_SUPPORTED),
+        }
+    }
 }
 
 /// An event with its context.

@@ -147,7 +147,7 @@ fn a_device_tells_what_is_simulated() {
         assert_eq!(attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED), 1);
         assert_eq!(attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED), 1);
         assert_eq!(attribute(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING), 1);
-        assert_eq!(attribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY), 0);
+        assert_eq!(attribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY), 1);
         assert_eq!(attribute(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED), 1);
         assert_eq!(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR), 8);
         // Every attribute of the header has an answer, and nothing beyond.

@@ -161,8 +161,8 @@ fn before_initialisation_only_questions_about_the_driver_are_answered() {
 fn what_is_not_simulated_says_so() {
     isolated("what_is_not_simulated_says_so", &[], || {
         common::context();
-        let mut address = 0;
-        fails!(NOT_SUPPORTED, cuMemAllocManaged(&mut address, 4096, 1));
+        let mut multicast = 0;
+        fails!(NOT_SUPPORTED, cuMulticastCreate(&mut multicast, std::ptr::null()));
         let mut table = std::ptr::null();
         let id = CUuuid { bytes: [7; 16] };
         fails!(INVALID_VALUE, cuGetExportTable(&mut table, &id));

@@ -271,6 +271,25 @@ impl DeviceState<'_> {
         Ok((row as u32, generation))
     }
 
+    /// Change a charge of `holder` to `bytes`; false when it is not its own.
+    pub(crate) fn change_charge(
+        &self,
+        row: u32,
+        generation: u32,
+        holder: Holder,
+        bytes: u64,
+    ) -> Result<bool, Shortage> {
+        let Some(charge) = self.tables.charges.get(row as usize) else { return Ok(false) };
+        if charge.owner.load(Relaxed) != u64::from(generation) << 16 | u64::from(holder) {
+            return Ok(false);
+        }
+        if self.free_bytes() < bytes.saturating_sub(charge.bytes.load(Relaxed)) {
+            return Err(Shortage("not enough free memory"));
+        }
+        charge.bytes.store(bytes, Relaxed);
+        Ok(true)
+    }
+
     /// Return a charge of `holder`; false when it is not its own.
     pub(crate) fn discharge(&self, row: u32, generation: u32, holder: Holder) -> bool {
         let Some(charge) = self.tables.charges.get(row as usize) else { return false };

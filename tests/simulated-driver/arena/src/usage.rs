@@ -76,6 +76,18 @@ impl Arena {
         Ok(ChargeId { device: device as u16, row, generation })
     }
 
+    /// Let a charge be `bytes` from now on. On an error it stays as it is.
+    pub fn change_charge(&self, charge: ChargeId, bytes: u64) -> Result<(), ArenaError> {
+        let device = usize::from(charge.device);
+        let state = self.state(device)?;
+        let change = || state.change_charge(charge.row, charge.generation, self.holder(), bytes);
+        if self.with_reaping(device, bytes, change)? {
+            Ok(())
+        } else {
+            Err(ArenaError::NotCharged { device, charge: charge.row })
+        }
+    }
+
     /// Return a charge.
     pub fn discharge(&self, charge: ChargeId) -> Result<(), ArenaError> {
         let device = usize::from(charge.device);

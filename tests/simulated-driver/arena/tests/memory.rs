@@ -175,7 +175,13 @@ fn charges_take_capacity_without_frames_and_are_returned_once() {
     assert!(matches!(arena.allocate(0, 7 * UNIT), Err(ArenaError::OutOfMemory { .. })));
     arena.allocate(0, 6 * UNIT).unwrap();
     assert!(arena.charge(0, UNIT).is_err());
+    arena.change_charge(charge, 1).unwrap();
+    let other = arena.charge(0, UNIT).unwrap();
+    assert!(arena.change_charge(charge, UNIT + 1).is_err(), "what others took is not there");
+    arena.discharge(other).unwrap();
+    arena.change_charge(charge, UNIT + 1).unwrap();
     arena.discharge(charge).unwrap();
+    assert!(matches!(arena.change_charge(charge, 1), Err(ArenaError::NotCharged { .. })));
     let again = arena.charge(0, 1).unwrap();
     assert!(matches!(arena.discharge(charge), Err(ArenaError::NotCharged { .. })));
     arena.discharge(again).unwrap();

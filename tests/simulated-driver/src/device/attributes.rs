@@ -1,6 +1,6 @@
 //! Device attributes: those of an A100 where nothing is simulated to depend on them, else what is simulated.
 //!
-//! A capability that the simulator lacks (managed memory, IPC events, peer access) is reported
+//! A capability that the simulator lacks (IPC events, peer access) is reported
 //! as lacking, so that programs take the road that works. Numbers are those of the `CUdevice_attribute` enum.
 
 use turnus_simulated_arena::Device;
@@ -88,11 +88,12 @@ static FIXED: &[(u32, i32)] = &[
     (78, 1),                 // stream priorities
     (79, 1), (80, 1),
     (82, REGISTERS as i32),
-    (83, 0),                 // managed memory: not simulated
+    (83, 1),                 // managed memory
     (84, 0), (85, 0),
     (86, 0),
     (87, 2),                 // single to double precision
-    (88, 0), (89, 0),
+    (88, 0),
+    (89, 1),                 // managed memory used by host and device at once
     (90, 1),                 // compute preemption
     (91, 1),                 // registered memory has one address for host and device
     (92, 1), (93, 1), (94, 1),

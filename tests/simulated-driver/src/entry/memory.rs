@@ -9,7 +9,7 @@ use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
 
 use super::{entry, needed, put, put_if_wanted};
-use crate::context::{current, of_device};
+use crate::context::{CONTEXTS, current, of_device};
 use crate::driver::{arena_error, driver};
 use crate::execution::check_unsafe_call;
 use crate::space::{Place, Result};
@@ -67,7 +67,8 @@ entry! {
         if allocation.pool().is_some() {
             return space.free(dptr);
         }
-        of_device(allocation.device).iter().for_each(|context| context.queue.wait_all());
+        let waited = if allocation.managed().is_some() { CONTEXTS.all() } else { of_device(allocation.device) };
+        waited.iter().for_each(|context| context.queue.wait_all());
         current::get_sound()?;
         space.free(dptr)
     }

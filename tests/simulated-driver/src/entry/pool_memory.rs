@@ -11,7 +11,7 @@ use turnus_bindings::types::*;
 
 use super::{needed, put, stream_entry};
 use crate::driver::driver;
-use crate::execution::{CaptureStatus, Event, Work, status};
+use crate::execution::{Event, Work};
 use crate::pools;
 use crate::space::{Freed, Origin, Pool, Result};
 use crate::stream::{StreamEntry, resolve};
@@ -40,7 +40,7 @@ stream_entry! {
 }
 
 fn allocate(entry: &StreamEntry, pool: &Arc<Pool>, bytes: usize) -> Result<u64> {
-    check(entry)?;
+    entry.check_outside_capture()?;
     let taken = driver()?.space.allocate_from_pool(pool, bytes as u64, entry.stream.id())?;
     for event in &taken.waits {
         entry.context.queue.wait_event(&entry.stream, event, false)?;
@@ -49,8 +49,11 @@ fn allocate(entry: &StreamEntry, pool: &Arc<Pool>, bytes: usize) -> Result<u64> 
 }
 
 fn free(entry: &StreamEntry, address: u64) -> CUresult {
-    check(entry)?;
+    entry.check_outside_capture()?;
     let space = &driver()?.space;
+    if space.is_managed(address, 1) {
+        return Err(CUerror::INVALID_VALUE);
+    }
     let allocation = space.take_out(address)?;
     if let Origin::Pool(pool) = &allocation.origin {
         let event = Event::new(false);
@@ -68,14 +71,4 @@ fn free(entry: &StreamEntry, address: u64) -> CUresult {
         }
     };
     entry.context.queue.submit(&entry.stream, Work::Action(Arc::new(step)))
-}
-
-/// The context is sound and the stream does not capture.
-fn check(entry: &StreamEntry) -> Result<()> {
-    entry.context.queue.check()?;
-    match status(&entry.context.queue, &entry.stream)? {
-        CaptureStatus::None => Ok(()),
-        CaptureStatus::Invalidated => Err(CUerror::STREAM_CAPTURE_INVALIDATED),
-        CaptureStatus::Active => Err(CUerror::NOT_SUPPORTED),
-    }
 }

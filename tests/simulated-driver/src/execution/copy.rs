@@ -1,4 +1,4 @@
-//! Copies and fills: bytes moved in chunks, each no earlier than the link would have brought it.
+//! Copies, fills and prefetches: bytes moved in chunks, each no earlier than the link would have brought it.
 //!
 //! Some chunks are booked before the last one has arrived, so that late wake-ups of this thread
 //! cost no bandwidth. A fault, or one elsewhere in the context, ends the copy at the next chunk.
@@ -13,7 +13,7 @@ use super::engine::Engine;
 use super::executor::{Executor, Running, direction};
 use super::node::{Node, Task};
 use super::unwind;
-use super::work::{CopyEnd, CopyWork, Fault, FillWork, Memory, Space, Work};
+use super::work::{CopyEnd, CopyWork, Fault, FillWork, Memory, PrefetchWork, Space, Work};
 
 /// Chunks booked and not waited for: the link stays busy though this thread wakes some
 /// milliseconds late, as it does when other programs use all cores.
@@ -39,6 +39,7 @@ fn perform(executor: &Executor, node: Arc<Node>) {
     let move_bytes = || match &work {
         Work::Copy(copy) => copy_all(executor, running.node(), copy),
         Work::Fill(fill) => fill_all(executor, running.node(), fill),
+        Work::Prefetch(prefetch) => prefetch_all(executor, running.node(), *prefetch),
         _ => Ok(()),
     };
     let outcome = unwind::caught(move_bytes).and_then(|outcome| outcome);
@@ -172,6 +173,21 @@ fn fill_all(executor: &Executor, node: &Node, fill: &FillWork) -> Result<(), Fau
             pace.moved(count * element_bytes)?;
             done += count;
         }
+    }
+    pace.finish();
+    Ok(())
+}
+
+/// Only pages that are elsewhere take time.
+fn prefetch_all(executor: &Executor, node: &Node, work: PrefetchWork) -> Result<(), Fault> {
+    let space = &*node.domain.space;
+    let direction = if work.to_host { Direction::DeviceToHost } else { Direction::HostToDevice };
+    let mut pace = Pace::new(executor, node, direction);
+    let mut done = 0;
+    while done < work.bytes {
+        let bytes = pace.chunk_bytes.min(work.bytes - done);
+        pace.moved(space.prefetch(work.address + done, bytes, work.to_host))?;
+        done += bytes;
     }
     pace.finish();
     Ok(())

@@ -170,6 +170,8 @@ impl EngineName {
                 Direction::DeviceToDevice => EngineName::DeviceMemory,
             },
             Work::Fill(_) => EngineName::DeviceMemory,
+            Work::Prefetch(prefetch) if prefetch.to_host => EngineName::ToHost,
+            Work::Prefetch(_) => EngineName::ToDevice,
             Work::HostFunction(_) | Work::Callback(_) => EngineName::HostFunctions,
             // Events and graphs are resolved at submission; they need no engine.
             Work::Nothing

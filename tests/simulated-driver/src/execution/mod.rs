@@ -56,5 +56,5 @@ pub use stream::{Stream, StreamKind};
 pub use turnus_bindings::CUerror;
 pub use work::{
     CopyEnd, CopyWork, Fault, FillWork, HostFunction, HostPointer, KernelImage, KernelRun, KernelStep,
-    Memory, Space, Step, WaitCondition, Work,
+    Memory, PrefetchWork, Space, Step, WaitCondition, Work,
 };

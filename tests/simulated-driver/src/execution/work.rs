@@ -53,6 +53,10 @@ pub trait Space: Send + Sync {
     /// Writes `count` elements of `element_bytes` (1, 2 or 4) with the low bytes of `value`.
     fn fill(&self, destination: u64, value: u32, element_bytes: u8, count: u64) -> Result<(), Fault>;
 
+    /// Moves managed memory to this device, or to the host; returns how many bytes had to move. What finds no
+    /// room stays where it is.
+    fn prefetch(&self, address: u64, bytes: u64, to_host: bool) -> u64;
+
     /// Reads 4 or 8 bytes, aligned, at a device address or a device alias of host memory, as one
     /// access that orders what was written before the value.
     fn load_value(&self, address: u64, bytes: u8) -> Result<u64, Fault>;
@@ -167,6 +171,17 @@ pub struct FillWork {
     pub height: u64,
 }
 
+/// A range of managed memory on its way to where it will be used (`cuMemPrefetchAsync`).
+#[derive(Clone, Copy, Debug)]
+pub struct PrefetchWork {
+    /// The first address.
+    pub address: u64,
+    /// Length.
+    pub bytes: u64,
+    /// To the host, or to the device that the stream is on.
+    pub to_host: bool,
+}
+
 /// How `Work::WaitValue` compares memory with its value (`CUstreamWaitValue_flags`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitCondition {
@@ -209,6 +224,8 @@ pub enum Work {
     Copy(Arc<CopyWork>),
     /// A memset on the device's own engine.
     Fill(Arc<FillWork>),
+    /// A migration of managed memory, on the engine of its direction.
+    Prefetch(PrefetchWork),
     /// A function of the program's; skipped in a faulted context (`cuLaunchHostFunc`).
     HostFunction(HostFunction),
     /// Driver-side work in stream order that may block or call into the program; also run, with
@@ -255,6 +272,7 @@ impl fmt::Debug for Work {
             Work::Kernel(image) => write!(formatter, "Kernel({})", image.name()),
             Work::Copy(copy) => write!(formatter, "{copy:?}"),
             Work::Fill(fill) => write!(formatter, "{fill:?}"),
+            Work::Prefetch(prefetch) => write!(formatter, "{prefetch:?}"),
             Work::HostFunction(function) => write!(formatter, "{function:?}"),
             Work::Callback(_) => formatter.write_str("Callback"),
             Work::Action(_) => formatter.write_str("Action"),

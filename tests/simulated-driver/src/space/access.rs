@@ -63,7 +63,10 @@ impl DeviceSpace {
         }
         match self.space.host.find(address) {
             Some(range) => Ok((address as *mut u8, range.start + range.bytes - address)),
-            None => Err(Fault::at(CUerror::ILLEGAL_ADDRESS, address)),
+            None => {
+                let managed = self.space.fault_in(self.device, address);
+                managed.ok_or(Fault::at(CUerror::ILLEGAL_ADDRESS, address))
+            }
         }
     }
 }
@@ -147,6 +150,15 @@ impl Space for DeviceSpace {
                 filled += more;
             }
         })
+    }
+
+    fn prefetch(&self, address: u64, bytes: u64, to_host: bool) -> u64 {
+        let end = address + bytes;
+        let pages = self.space.pages(address, end).filter(|page| match to_host {
+            true => self.space.bring_to_host(*page),
+            false => self.space.bring(self.device, *page),
+        });
+        pages.count() as u64 * self.space.table.page_bytes()
     }
 
     fn load_value(&self, address: u64, bytes: u8) -> std::result::Result<u64, Fault> {

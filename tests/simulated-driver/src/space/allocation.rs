@@ -9,6 +9,7 @@ use std::sync::Arc;
 use turnus_bindings::CUerror;
 use turnus_simulated_arena::Operation;
 
+use super::managed::Managed;
 use super::physical::Physical;
 use super::pool::Pool;
 use super::ranges::FreeRanges;
@@ -49,14 +50,24 @@ pub enum Origin {
     Pool(Arc<Pool>),
     /// `cuMemPoolImportPointer`, with the imported pool.
     ImportedPool(Arc<Pool>),
+    /// `cuMemAllocManaged`.
+    Managed(Arc<Managed>),
 }
 
 impl Allocation {
+    /// What managed memory it is.
+    pub fn managed(&self) -> Option<&Arc<Managed>> {
+        match &self.origin {
+            Origin::Managed(managed) => Some(managed),
+            _ => None,
+        }
+    }
+
     /// The pool it is from.
     pub fn pool(&self) -> Option<&Arc<Pool>> {
         match &self.origin {
             Origin::Pool(pool) | Origin::ImportedPool(pool) => Some(pool),
-            Origin::Context => None,
+            _ => None,
         }
     }
 }
@@ -102,6 +113,7 @@ impl AddressSpace {
     /// Frees the memory of an allocation that was taken out, which nothing may use any more.
     pub fn give_back(&self, base: u64, allocation: Allocation) {
         match (allocation.origin, allocation.physical) {
+            (Origin::Managed(managed), _) => self.free_managed(base, &managed),
             (Origin::Pool(pool), _) => pool.give(base, allocation.bytes, None),
             (_, Some(physical)) => self.free_pages(base - allocation.offset_bytes, physical),
             (_, None) => self.free_in_slab((allocation.context, allocation.device), base, allocation.bytes),
@@ -166,7 +178,7 @@ impl AddressSpace {
         handle_types: u32,
     ) -> Result<(u64, Arc<Physical>)> {
         self.arena.mapping_cost(device, Operation::Create, 1).map_err(arena_error)?;
-        let physical = Arc::new(Physical::allocate(&self.arena, device, bytes, handle_types)?);
+        let physical = Arc::new(self.allocate_physical(device, bytes, handle_types)?);
         let base = self.place_pages(&physical)?;
         Ok((base, physical))
     }

@@ -1,4 +1,5 @@
-//! Memory as running kernels see it: pages of their own device, and host memory that devices reach.
+//! Memory as running kernels see it: pages of their own device, managed pages,
+//! which come when they are touched, and host memory that devices reach.
 //!
 //! Lives for one time slice and holds the translations meanwhile, so that memory is not given away under a
 //! kernel. The usual access, some bytes within one page, is one look into the page table and one copy.
@@ -39,12 +40,15 @@ impl<'space> KernelMemory<'space> {
     fn find(&mut self, address: u64, needed: u64) -> Result<(*mut u8, u64), Fault> {
         match self.table.translate_for(self.device, address, needed) {
             Some(found) => Ok(found),
-            None => self.find_on_host(address),
+            None => self.find_elsewhere(address),
         }
     }
 
     #[cold]
-    fn find_on_host(&mut self, address: u64) -> Result<(*mut u8, u64), Fault> {
+    fn find_elsewhere(&mut self, address: u64) -> Result<(*mut u8, u64), Fault> {
+        if self.table.contains(address) {
+            return self.space.space.fault_in(self.device, address).ok_or(Fault { address });
+        }
         let around = |range: &HostRange| address.wrapping_sub(range.start) < range.bytes;
         let range = match self.host.filter(around) {
             Some(range) => range,

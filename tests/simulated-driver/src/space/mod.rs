@@ -4,16 +4,19 @@
 //! through the page table (`table.rs`) without it. A change that takes bytes away first clears the entries,
 //! then waits in [`AddressSpace::shoot_down`] until no engine uses an old translation, then gives the memory
 //! back. Errors are those of the driver functions. Next: `virtual_memory.rs` (cuMemMap and friends),
-//! `allocation.rs` (cuMemAlloc), `pool.rs` (cuMemAllocAsync), `host.rs` (pinned memory), `access.rs` and `kernel.rs` (what engines do).
+//! `allocation.rs` (cuMemAlloc), `pool.rs` (cuMemAllocAsync),
+//! `managed.rs` (cuMemAllocManaged), `host.rs` (pinned memory), `access.rs` and `kernel.rs` (what engines do).
 
 mod access;
 mod allocation;
 mod host;
 mod kernel;
+mod managed;
 mod physical;
 mod pool;
 mod pool_memory;
 mod ranges;
+mod residency;
 mod table;
 mod virtual_memory;
 
@@ -27,6 +30,7 @@ use turnus_simulated_arena::Arena;
 pub use access::DeviceSpace;
 pub use allocation::{Allocation, Origin};
 pub use host::{HostKind, HostRange, HostRanges};
+pub use managed::{Advice, CPU, NOWHERE};
 pub use physical::Physical;
 pub use pool::{Freed, Pool, PoolProperties};
 pub use pool_memory::SharedPart;
@@ -49,6 +53,7 @@ pub struct AddressSpace {
     table: table::PageTable,
     state: Mutex<State>,
     host: HostRanges,
+    residency: residency::Residency,
     /// Read while an engine uses translations; written to wait until none does.
     translations: RwLock<()>,
 }
@@ -108,6 +113,7 @@ impl AddressSpace {
             table,
             state: Mutex::new(state),
             host: HostRanges::default(),
+            residency: residency::Residency::new(arena.devices().len()),
             translations: RwLock::new(()),
         })
     }

@@ -75,7 +75,7 @@ impl AddressSpace {
             return Err(CUerror::INVALID_VALUE);
         }
         self.arena.mapping_cost(device, Operation::Create, 1).map_err(arena_error)?;
-        let mut physical = Physical::allocate(&self.arena, device, bytes, handle_types)?;
+        let mut physical = self.allocate_physical(device, bytes, handle_types)?;
         physical.rdma_capable = rdma_capable;
         Ok(self.state.lock().handles.insert(Arc::new(physical)))
     }

@@ -103,6 +103,10 @@ impl Space for FakeSpace {
         Ok(())
     }
 
+    fn prefetch(&self, _address: u64, bytes: u64, _to_host: bool) -> u64 {
+        bytes
+    }
+
     fn load_value(&self, address: u64, bytes: u8) -> Result<u64, Fault> {
         let range = self.range(address, u64::from(bytes))?;
         let mut value = [0; 8];
