@@ -30,6 +30,7 @@ mod real;
 mod requests;
 mod resolve;
 mod scheduler;
+mod switch_cost;
 mod thread_slot;
 mod turn;
 mod unhandled;

@@ -11,6 +11,7 @@ use crate::connection::Connection;
 use crate::contexts::Contexts;
 use crate::marks::Marks;
 use crate::requests::Requests;
+use crate::switch_cost::SwitchCost;
 use crate::turn::Turn;
 use crate::unhandled::Reporter;
 use crate::worker;
@@ -42,6 +43,7 @@ pub(crate) struct Member {
     pub(crate) requests: Requests,
     pub(crate) worker: worker::Queue,
     pub(crate) waiter: worker::Queue,
+    pub(crate) switch_cost: SwitchCost,
     unhandled: Mutex<Reporter>,
     pub(crate) config: Config,
     settings: Mutex<MemberSettings>,
@@ -90,6 +92,7 @@ impl Member {
             requests: Requests::default(),
             worker: worker::Queue::default(),
             waiter: worker::Queue::default(),
+            switch_cost: SwitchCost::default(),
             unhandled: Mutex::default(),
             config,
             settings: Mutex::new(settings),

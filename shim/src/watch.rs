@@ -100,7 +100,9 @@ impl Watch {
             member.replace_page(next.page);
         }
         turn.granted(epoch);
-        if !gate::declare_ready(member, &turn, word::open(epoch.0)) {
+        let is_complete = gate::declare_ready(member, &turn, word::open(epoch.0));
+        member.switch_cost.granted(is_complete);
+        if !is_complete {
             member.worker.want_restore();
         }
         drop(turn);
@@ -293,8 +295,8 @@ impl Watch {
                 return LOOK;
             }
         };
-        let hold = Duration::from_millis(u64::from(member.settings().idle_hold_ms));
-        if idle.since.elapsed() < hold {
+        let shortest = Duration::from_millis(u64::from(member.settings().idle_hold_ms));
+        if idle.since.elapsed() < shortest.max(member.switch_cost.last()) {
             return LOOK;
         }
         match &self.pass {

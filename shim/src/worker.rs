@@ -255,6 +255,7 @@ fn open_gate(member: &'static Member, epoch: Epoch, is_broken: bool) -> bool {
         member.worker.want_restore();
         return false;
     }
+    member.switch_cost.restored();
     member.connection.send(&ClientMessage::Restored { epoch });
     drop(turn);
     member.wake_waiting_threads();

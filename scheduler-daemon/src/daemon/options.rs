@@ -19,7 +19,8 @@ pub struct Options {
     /// Length of a turn while others wait
     #[arg(long, value_name = "MS", default_value_t = 2000)]
     pub quantum_ms: u64,
-    /// A holder that is idle for this long gives the turn up when others wait
+    /// A holder that is idle for this long, and as long as the switch to it took, gives the turn up when
+    /// others wait
     #[arg(long, value_name = "MS", default_value_t = 2)]
     pub idle_hold_ms: u32,
     /// After this long a drain is given up for now and the gate reopens
