@@ -3,7 +3,7 @@
 //! `.ci/run` calls this with `--all`. The plain `cargo test` runs the same tests but for the
 //! model check of the gate and what needs the built artifacts.
 
-use crate::command::{cargo, run as run_command, target};
+use crate::command::{cargo, run as run_command, target, workspace};
 use crate::skipped::Skipped;
 use crate::{artifacts, python};
 use anyhow::{Result, bail};
@@ -16,7 +16,8 @@ pub struct TestArguments {
     /// What cannot run here is an error, but for the class needs-gpu.
     #[arg(long)]
     all: bool,
-    /// Only end-to-end tests whose name contains this.
+    /// Only end-to-end tests: those of the file with this name in tests/tests, or those whose name
+    /// contains it.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// Length of the stress test.
@@ -85,18 +86,35 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     if let Some(seed) = arguments.seed {
         tests.env("TURNUS_SEED", seed.to_string());
     }
-    step("unit, property, simulation and end-to-end tests", || {
-        match &arguments.only {
-            None => tests.args(["test", "--workspace", "--no-fail-fast"]),
-            Some(name) => tests.args(["test", "-p", "turnus-tests", name]),
-        };
-        run_command(&mut tests)
-    })?;
+    match &arguments.only {
+        None => step("unit, property, simulation and end-to-end tests", || {
+            run_command(tests.args(["test", "--workspace", "--no-fail-fast"]))
+        })?,
+        Some(name) => step("some end-to-end tests", || {
+            let chosen = chosen(name)?;
+            run_command(tests.args(["test", "-p", "turnus-tests"]).args(chosen))
+        })?,
+    }
     let complete = skipped.report()?;
     if arguments.all && !complete {
         bail!("--all was asked for, but some tests could not run here (list above)");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What to tell cargo; an error if there is no such test.
+fn chosen(name: &str) -> Result<Vec<String>> {
+    if workspace().join("tests/tests").join(name).with_extension("rs").is_file() {
+        return Ok(vec!["--test".into(), name.into()]);
+    }
+    let list = cargo().args(["test", "--quiet", "-p", "turnus-tests", name, "--", "--list"]).output()?;
+    let text = String::from_utf8_lossy(&list.stdout).into_owned() + &String::from_utf8_lossy(&list.stderr);
+    if !text.lines().any(|line| line.ends_with(": test")) {
+        bail!(
+            "no end-to-end test is called {name}; cargo test -p turnus-tests -- --list shows them:\n{text}"
+        );
+    }
+    Ok(vec![name.into()])
 }
 
 fn model_check() -> Result<()> {

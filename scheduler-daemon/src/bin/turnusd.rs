@@ -4,6 +4,7 @@
 use anyhow::{Context, Result};
 use clap::Parser;
 use std::fs::OpenOptions;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -21,13 +22,24 @@ fn main() -> ExitCode {
     match run(options, filter) {
         Ok(()) => ExitCode::from(exit_code::SUCCESS),
         Err(error) => {
-            eprintln!("turnusd: {error:#}");
+            eprintln!("turnusd: {}", sentence(&error));
             match error.downcast_ref::<DirectoryError>() {
                 Some(DirectoryError::AlreadyRunning { .. }) => ExitCode::from(exit_code::ALREADY_RUNNING),
                 _ => ExitCode::from(exit_code::FAILURE),
             }
         }
     }
+}
+
+/// The error with its causes. Errors of ours name their cause themselves.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn run(mut options: Options, filter: tracing_subscriber::EnvFilter) -> Result<()> {
@@ -48,6 +60,7 @@ fn run(mut options: Options, filter: tracing_subscriber::EnvFilter) -> Result<()
         tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
             .with_target(false)
             .init();
     }

@@ -24,8 +24,12 @@ pub fn find(name: &OsStr) -> Result<PathBuf, Failure> {
         let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
         std::env::split_paths(&path).map(|folder| folder.join(name)).collect()
     };
-    let mut not_executable = None;
+    let (mut not_executable, mut is_folder) = (None, false);
     for candidate in candidates.iter().filter(|candidate| candidate.exists()) {
+        if candidate.is_dir() {
+            is_folder = true;
+            continue;
+        }
         if candidate.is_file() && rustix::fs::access(candidate, Access::EXEC_OK).is_ok() {
             return Ok(candidate.clone());
         }
@@ -39,9 +43,34 @@ pub fn find(name: &OsStr) -> Result<PathBuf, Failure> {
                 path.display()
             ),
         ),
+        None if is_folder && shown.contains('/') => {
+            Failure::new(exit_code::NOT_EXECUTABLE, format!("{shown} is a folder, no program"))
+        }
         None => Failure::new(exit_code::NOT_FOUND, format!("there is no program {shown}")),
     })
 }
+
+/// The interpreter that a script names and that is not there; the kernel would blame the script.
+pub fn missing_interpreter(program: &Path) -> Option<PathBuf> {
+    match read_kind(program)? {
+        Kind::Script(interpreter) => (!interpreter.exists()).then_some(interpreter),
+        Kind::Elf(_) => None,
+    }
+}
+
+/// Whether the dynamic linker can load this file into programs: a shared object for this processor.
+pub fn is_shared_object(path: &Path) -> bool {
+    let mut head = [0u8; 20];
+    File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok()
+        && head.starts_with(b"\x7fELF\x02")
+        && head[16..18] == [SHARED_OBJECT, 0]
+        && u16::from_le_bytes([head[18], head[19]]) == MACHINE
+}
+
+/// `ET_DYN`.
+const SHARED_OBJECT: u8 = 3;
+/// `e_machine` of this processor.
+const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
 /// Why the shim cannot be loaded into this program; `None` if it can, as far as the file tells.
 pub fn obstacle(program: &Path) -> Option<String> {
@@ -99,7 +128,6 @@ fn read_kind(path: &Path) -> Option<Kind> {
 
 /// ELF header and program headers (System V ABI, "Object Files"): class, machine, PT_INTERP.
 fn elf_obstacle(file: &File, head: &[u8]) -> Option<&'static str> {
-    const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
     let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
     if head[4] != 2 {
         return Some("a 32-bit program, and the shim is a 64-bit library");
@@ -129,13 +157,30 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn write(name: &str, bytes: &[u8], mode: u32) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("turnus-program-{}", std::process::id()));
+    /// A file in a folder that goes with it.
+    struct Written(PathBuf);
+
+    impl std::ops::Deref for Written {
+        type Target = Path;
+
+        fn deref(&self) -> &Path {
+            &self.0
+        }
+    }
+
+    impl Drop for Written {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(self.0.parent().expect("a folder"));
+        }
+    }
+
+    fn write(name: &str, bytes: &[u8], mode: u32) -> Written {
+        let folder = std::env::temp_dir().join(format!("turnus-program-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("folder");
         let path = folder.join(name);
         std::fs::write(&path, bytes).expect("write");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("mode");
-        path
+        Written(path)
     }
 
     #[test]
@@ -165,8 +210,8 @@ mod tests {
         let shell = std::fs::read(find(OsStr::new("sh")).expect("sh")).expect("read");
         let raising = write("raising", &shell, 0o755);
         if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::chown(&raising, Some(4242), None).expect("owner");
-            std::fs::set_permissions(&raising, std::fs::Permissions::from_mode(0o4755)).expect("mode");
+            std::os::unix::fs::chown(&*raising, Some(4242), None).expect("owner");
+            std::fs::set_permissions(&*raising, std::fs::Permissions::from_mode(0o4755)).expect("mode");
             assert!(obstacle(&raising).is_some_and(|text| text.contains("set-user-id")));
         }
         elf[18] = 8;
@@ -178,7 +223,19 @@ mod tests {
     #[test]
     fn a_script_that_names_itself_ends() {
         let path = write("loop", b"", 0o755);
-        std::fs::write(&path, format!("#!{}\n", path.display())).expect("write");
+        std::fs::write(&*path, format!("#!{}\n", path.display())).expect("write");
         assert_eq!(obstacle(&path), None);
+    }
+
+    #[test]
+    fn a_folder_a_script_without_interpreter_and_a_shim_that_is_none_are_named() {
+        let folder = find(OsStr::new("/tmp")).expect_err("a folder");
+        assert!(folder.text.contains("folder") && folder.code == exit_code::NOT_EXECUTABLE);
+        let script = write("lost", b"#!/no/such/interpreter -x\n", 0o755);
+        assert_eq!(missing_interpreter(&script), Some(PathBuf::from("/no/such/interpreter")));
+        assert_eq!(missing_interpreter(&write("found", b"#!/bin/sh\n", 0o755)), None);
+        assert!(!is_shared_object(&script) && !is_shared_object(Path::new("/etc/passwd")));
+        // Position-independent programs are shared objects to the linker, as is every library.
+        assert!(is_shared_object(&std::env::current_exe().expect("own path")));
     }
 }

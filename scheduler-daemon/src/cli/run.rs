@@ -46,6 +46,10 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
         }
         eprintln!("turnus: {obstacle}; it takes no turns");
     }
+    if let Some(interpreter) = program::missing_interpreter(&program) {
+        let text = format!("{} is for {}, which does not exist", program.display(), interpreter.display());
+        return Err(Failure::new(exit_code::NOT_EXECUTABLE, text));
+    }
     let shim = find_shim(arguments.shim.as_deref())?;
     let daemon = match contact::find_daemon()? {
         Some(daemon) => daemon,
@@ -89,6 +93,9 @@ fn find_shim(given: Option<&std::path::Path>) -> Result<PathBuf, Failure> {
     // The dynamic linker would only warn, and the program would take no turns.
     if let Err(error) = std::fs::File::open(&shim) {
         return Err(failed(format!("the shim {} cannot be read: {error}", shim.display())));
+    }
+    if !program::is_shared_object(&shim) {
+        return Err(failed(format!("{} is no library that can be loaded into programs", shim.display())));
     }
     if shim.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
         return Err(failed(format!(

@@ -74,7 +74,7 @@ pub fn render(status: &Status) -> String {
         text.push_str(&tenant_table(&tenants));
     }
     if status.devices.is_empty() {
-        text.push_str("no program has used a device yet\n");
+        text.push_str("no program uses a device\n");
     }
     text
 }

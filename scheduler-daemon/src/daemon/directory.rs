@@ -26,7 +26,7 @@ pub enum DirectoryError {
         owner: String,
     },
     /// Others could put their own files in it.
-    #[error("{path} {problem}; remove it, or choose another with --directory")]
+    #[error("{path} {problem}; name a directory of your own with --directory")]
     NotOurs {
         /// Which path.
         path: PathBuf,

@@ -17,7 +17,7 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
     /// Length of a turn while others wait
-    #[arg(long, value_name = "MS", default_value_t = 2000)]
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     pub quantum_ms: u64,
     /// A holder that is idle for this long, and as long as the switch to it took, gives the turn up when
     /// others wait
@@ -36,7 +36,7 @@ pub struct Options {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub head_room: Option<u64>,
     /// Size of a frame handle
-    #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "64M")]
+    #[arg(long, value_name = "BYTES", value_parser = handle_size, default_value = "64M")]
     pub handle_bytes: u64,
     /// After this long at the gate a program prints one line that says who holds the device
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
@@ -58,6 +58,20 @@ pub struct Options {
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log: String,
 }
+
+/// Frames are mapped by whole pages of the device, which are powers of two.
+fn handle_size(text: &str) -> Result<u64, String> {
+    let bytes = size::parse(text).map_err(|error| error.to_string())?;
+    if bytes < HANDLE_BYTES_MIN || !bytes.is_power_of_two() {
+        return Err(format!(
+            "a frame handle has a power of two of bytes, from 64K on, such as 64M; {text} is none"
+        ));
+    }
+    Ok(bytes)
+}
+
+/// Smaller ones make more map operations than a switch can take.
+const HANDLE_BYTES_MIN: u64 = 64 << 10;
 
 impl Options {
     /// Where devices are locked. Not every user may make a folder in /run/lock, so one of these is

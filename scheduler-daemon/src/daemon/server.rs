@@ -239,7 +239,7 @@ impl Server {
 
     fn is_over(&mut self) -> bool {
         let idle = self.options.exit_when_idle_ms.is_some_and(|limit| {
-            self.connections.is_empty() && self.idle_since.elapsed() >= Duration::from_millis(limit)
+            self.has_no_programs() && self.idle_since.elapsed() >= Duration::from_millis(limit)
         });
         // A program that still prepares its work counts on finding us.
         if idle && self.tenants.has_live_run() {
@@ -249,6 +249,11 @@ impl Server {
         self.stopping || idle
     }
 
+    /// Who only asks for the status does not keep a private daemon.
+    fn has_no_programs(&self) -> bool {
+        self.connections.values().all(|connection| connection.role == Role::Admin)
+    }
+
     /// Until the core's next deadline or our own housekeeping.
     fn timeout(&self) -> Option<Duration> {
         let now = self.start.elapsed();
@@ -256,7 +261,7 @@ impl Server {
         let idle = self
             .options
             .exit_when_idle_ms
-            .filter(|_| self.connections.is_empty())
+            .filter(|_| self.has_no_programs())
             .map(|limit| Duration::from_millis(limit).saturating_sub(self.idle_since.elapsed()));
         let passing = self.connections.values().any(Connection::is_passing);
         let sweep = passing.then_some(SWEEP);
@@ -351,7 +356,9 @@ impl Server {
     pub(super) fn disconnect(&mut self, number: u64) {
         self.end_membership(number);
         let Some(connection) = self.connections.remove(&number) else { return };
-        self.idle_since = Instant::now();
+        if connection.role != Role::Admin {
+            self.idle_since = Instant::now();
+        }
         // It is closed later and elsewhere; until then nothing of it is to wake us.
         let _ = epoll::delete(&self.epoll, &connection.socket);
         self.closer.end(connection.socket);

@@ -61,6 +61,14 @@ pub fn run(arguments: &DemoArguments) -> Result<(), Failure> {
     if !wrong.is_empty() {
         return Err(Failure::plain(format!("wrong results: {}", wrong.join(", "))));
     }
+    let short: Vec<&str> =
+        results.iter().filter(|result| result.rounds == 0).map(|result| result.name.as_str()).collect();
+    if !short.is_empty() {
+        return Err(Failure::plain(format!(
+            "too short to tell: {} did no round; ask for more with --switches",
+            short.join(", ")
+        )));
+    }
     if seen.switches < arguments.switches {
         return Err(Failure::plain(format!(
             "only {} of {} switches happened",
