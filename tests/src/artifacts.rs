@@ -51,7 +51,7 @@ pub fn shim() -> PathBuf {
     root().join("lib/libturnus.so")
 }
 
-/// The folder of the simulated `libcuda.so.1`.
+/// The folder of the simulated `libcuda.so.1` and `libnvidia-ml.so.1`.
 pub fn simulated() -> PathBuf {
     root().join("simulated")
 }
@@ -73,6 +73,15 @@ fn python_of(variable: &str, test: &str) -> Option<PathBuf> {
         skip("needs-python", test, &reason);
     }
     python
+}
+
+/// The folder with `<release>/nvidia-smi`; `None` after saying why the test is left out.
+pub fn nvidia_smi(test: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("TURNUS_NVIDIA_SMI").map(PathBuf::from);
+    if folder.is_none() {
+        skip("needs-nvidia-smi", test, "TURNUS_NVIDIA_SMI is not set; cargo xtask test fetches the programs");
+    }
+    folder
 }
 
 /// Notes that a test cannot run here: class, what, why and how to get it.

@@ -5,7 +5,7 @@
 
 use crate::command::{cargo, run as run_command, target, workspace};
 use crate::skipped::Skipped;
-use crate::{artifacts, python};
+use crate::{artifacts, nvidia_smi, python};
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -69,6 +69,10 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         match python::environment()? {
             Ok(python) => drop(tests.env("TURNUS_PYTHON", python)),
             Err(reason) => skipped.add("needs-python", "cuda-bindings with NVRTC", &reason)?,
+        }
+        match nvidia_smi::programs()? {
+            Ok(folder) => drop(tests.env("TURNUS_NVIDIA_SMI", folder)),
+            Err(reason) => skipped.add("needs-nvidia-smi", "nvidia-smi on the simulated NVML", &reason)?,
         }
         match python::clients()? {
             Ok(python) => drop(tests.env("TURNUS_PYTHON_CLIENTS", python)),

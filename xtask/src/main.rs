@@ -11,6 +11,7 @@ mod bench;
 mod check;
 mod command;
 mod demo;
+mod nvidia_smi;
 mod python;
 mod skipped;
 

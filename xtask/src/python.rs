@@ -13,12 +13,13 @@ use std::process::Command;
 /// The packages, pinned. NVRTC compiles without a GPU.
 pub const PACKAGES: &[&str] = &["cuda-bindings==13.5.0", "nvidia-cuda-nvrtc==13.5.37", "numpy"];
 
-/// Clients of the CUDA driver that are tested beside it, pinned.
+/// Clients of the CUDA driver and of NVML that are tested beside them, pinned.
 const CLIENTS: &[&str] = &[
     "cuda-bindings==13.5.0",
     "cuda-core==1.2.2",
     "numba-cuda[cu13]==0.30.4",
     "nvidia-cuda-nvrtc==13.5.37",
+    "nvidia-ml-py==13.615.71",
     "nvidia-nvjitlink==13.5.37",
     "nvidia-nvvm==13.5.37",
     "numba==0.68.1",

@@ -7,6 +7,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+/// Words of the table in `src/internal.rs`, its length among them.
+const INTERNAL_SLOTS: usize = 512;
+
 fn main() {
     for argument in ["-Wl,-soname,libnvidia-ml.so.1", "-Wl,-Bsymbolic"] {
         println!("cargo:rustc-cdylib-link-arg={argument}");
@@ -24,6 +27,8 @@ fn main() {
     let text: String = refused.map(|name| format!("refuse!({name});\n")).collect();
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     fs::write(out.join("not_simulated.rs"), text).expect("not_simulated.rs");
+    let slots: String = (1..INTERNAL_SLOTS).map(|slot| format!("slot::<{slot}> as Function,\n")).collect();
+    fs::write(out.join("internal_slots.rs"), format!("[{slots}]")).expect("internal_slots.rs");
 }
 
 /// Names of the functions that the files of `folder` define.

@@ -29,7 +29,7 @@ const ALWAYS_ANSWERED: &[&str] = &[
 ];
 
 /// Runs the body of the entry point `name`.
-pub fn run(name: &'static str, body: impl FnOnce() -> Result<()>) -> u32 {
+pub fn run(name: &str, body: impl FnOnce() -> Result<()>) -> u32 {
     let begun = Instant::now();
     let code = to_code(fault(name).and_then(|()| {
         if !ALWAYS_ANSWERED.contains(&name) && !library::is_initialised() {

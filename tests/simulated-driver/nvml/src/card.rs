@@ -7,6 +7,10 @@
 pub const PCI_DEVICE_ID: u32 = 0x20b5_10de;
 /// As in the driver's attributes.
 pub const PCI_SUBSYSTEM_ID: u32 = 0x1533_10de;
+/// PCI code and ID assignment specification: display controller, of the kind "3D".
+pub const PCI_BASE_CLASS: u32 = 3;
+/// As above.
+pub const PCI_SUB_CLASS: u32 = 2;
 /// NVIDIA A100 data sheet: PCIe 4.0 with 16 lanes.
 pub const PCIE_GENERATION: u32 = 4;
 /// As above.

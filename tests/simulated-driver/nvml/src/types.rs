@@ -68,6 +68,21 @@ pub struct PciInfoV1 {
     pub device_id: c_uint,
 }
 
+/// `nvmlPciInfoExt_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PciInfoExt {
+    pub version: c_uint,
+    pub domain: c_uint,
+    pub bus: c_uint,
+    pub device: c_uint,
+    pub device_id: c_uint,
+    pub subsystem_id: c_uint,
+    pub base_class: c_uint,
+    pub sub_class: c_uint,
+    pub bus_id: [c_char; 32],
+}
+
 /// `nvmlProcessInfo_v1_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -168,6 +183,7 @@ mod tests {
             ("nvmlMemory_v2_t", size_of::<MemoryV2>(), 40),
             ("nvmlBAR1Memory_t", size_of::<Bar1Memory>(), 24),
             ("nvmlPciInfo_t", size_of::<PciInfo>(), 68),
+            ("nvmlPciInfoExt_v1_t", size_of::<PciInfoExt>(), 64),
             ("nvmlProcessInfo_v1_t", size_of::<ProcessInfoV1>(), 16),
             ("nvmlProcessInfo_t", size_of::<ProcessInfo>(), 24),
             ("nvmlUtilization_t", size_of::<Utilization>(), 8),

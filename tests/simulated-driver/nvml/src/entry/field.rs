@@ -24,7 +24,7 @@ entry! {
         for at in 0..count {
             let place = values.add(at);
             let mut value = place.read_unaligned();
-            let found = find(&device, value.field);
+            let found = find(&device, value.field, value.scope);
             value.result = to_code(found.map(|_| ()));
             if let Ok((value_type, number)) = found {
                 let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -38,10 +38,11 @@ entry! {
     }
 }
 
-/// Type and value of a field.
-fn find(device: &Device, field: u32) -> Result<(u32, u64)> {
+/// Type and value of a field. Power has scopes; there are no readings but those of the device as a whole.
+fn find(device: &Device, field: u32, scope: u32) -> Result<(u32, u64)> {
     let power = |value: u32| Ok((UNSIGNED_INT, value.into()));
     match field {
+        185..=192 if scope != 0 => Err(Error::NOT_SUPPORTED),
         // ECC is on now and after a restart; single and double bit errors, volatile and aggregate.
         1 | 2 => Ok((UNSIGNED_INT, 1)),
         3..=6 => Ok((UNSIGNED_LONG_LONG, 0)),

@@ -14,6 +14,7 @@ mod event;
 mod field;
 mod identity;
 mod init;
+mod internal;
 mod memory;
 mod modes;
 mod pci;

@@ -9,7 +9,7 @@ use crate::card;
 use crate::code::Error;
 use crate::device::{Device, Handle, device};
 use crate::output::{fixed_text, needed, put};
-use crate::types::{PciInfo, PciInfoV1, PciInfoV2};
+use crate::types::{PciInfo, PciInfoExt, PciInfoV1, PciInfoV2, struct_version};
 
 /// `NVML_BUS_TYPE_PCIE`.
 const BUS_PCIE: c_uint = 2;
@@ -30,6 +30,27 @@ entry! {
 
     fn nvmlDeviceGetPciInfo_v3(handle: Handle, info: *mut PciInfo) {
         put(info, pci_info(&device(handle)?))
+    }
+
+    fn nvmlDeviceGetPciInfoExt(handle: Handle, info: *mut PciInfoExt) {
+        let device = device(handle)?;
+        needed(info)?;
+        let version = (&raw const (*info).version).read_unaligned();
+        if version != struct_version::<PciInfoExt>(1) {
+            return Err(Error::ARGUMENT_VERSION_MISMATCH);
+        }
+        let PciInfo { start: PciInfoV2 { start, subsystem_id }, bus_id } = pci_info(&device);
+        put(info, PciInfoExt {
+            version,
+            domain: start.domain,
+            bus: start.bus,
+            device: start.device,
+            device_id: start.device_id,
+            subsystem_id,
+            base_class: card::PCI_BASE_CLASS,
+            sub_class: card::PCI_SUB_CLASS,
+            bus_id,
+        })
     }
 
     fn nvmlDeviceGetBusType(handle: Handle, bus_type: *mut c_uint) {

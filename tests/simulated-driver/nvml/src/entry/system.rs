@@ -5,8 +5,9 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use turnus_simulated_arena::driver_version;
 
 use super::entry;
-use crate::code::{Error, Result};
+use crate::code::Error;
 use crate::output::{needed, put, put_text};
+use crate::process_name::process_name;
 use crate::version;
 
 entry! {
@@ -54,16 +55,4 @@ entry! {
     fn nvmlGetBlacklistDeviceCount(count: *mut c_uint) {
         put(count, 0)
     }
-}
-
-/// The program's path as the process was started with it; kernel threads and zombies have the short name.
-fn process_name(pid: c_uint) -> Result<String> {
-    let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}"));
-    let command = read("cmdline").map_err(|error| match error.kind() {
-        std::io::ErrorKind::PermissionDenied => Error::NO_PERMISSION,
-        _ => Error::NOT_FOUND,
-    })?;
-    let first = command.split(|byte| *byte == 0).next().unwrap_or_default();
-    let name = if first.is_empty() { read("comm").map_err(|_| Error::NOT_FOUND)? } else { first.to_vec() };
-    Ok(String::from_utf8_lossy(&name).trim_end().to_owned())
 }
