@@ -30,6 +30,9 @@ pub fn programs() -> Result<std::result::Result<PathBuf, String>> {
     }
     for suite in SUITES {
         let work = root.join("apt").join(suite);
+        if work.exists() {
+            fs::remove_dir_all(&work).with_context(|| format!("cannot remove {}", work.display()))?;
+        }
         for folder in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(work.join(folder))
                 .with_context(|| format!("cannot make {}", work.join(folder).display()))?;
