@@ -76,7 +76,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         }
         match python::clients()? {
             Ok(python) => drop(tests.env("TURNUS_PYTHON_CLIENTS", python)),
-            Err(reason) => skipped.add("needs-python", "cuda-core and numba-cuda", &reason)?,
+            Err(reason) => skipped.add("needs-python", "cuda-core, numba-cuda and nvidia-ml-py", &reason)?,
         }
         Ok(())
     })?;

@@ -99,6 +99,9 @@ fn fields_have_a_status_each() {
         assert_eq!(fields.map(|field| field.result), [SUCCESS, NOT_SUPPORTED]);
         let mut energy = 0_u64;
         ok!(nvmlDeviceGetTotalEnergyConsumption(device(0), &raw mut energy));
-        assert!(energy >= fields[0].value && energy < fields[0].value + 60_000, "energy grows with time");
+        assert!(
+            energy >= fields[0].value && energy < fields[0].value + 6_000_000,
+            "energy grows, 50 W in two minutes"
+        );
     });
 }
