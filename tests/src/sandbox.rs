@@ -72,7 +72,12 @@ impl Setup {
             module_bytes: 64 << 10,
             ..DeviceConfig::default()
         };
-        ArenaConfig { scale: 1, scrub_delay_ms: self.scrub_delay_ms, devices: vec![device; self.devices] }
+        ArenaConfig {
+            scale: 1,
+            scrub_delay_ms: self.scrub_delay_ms,
+            peer_access: true,
+            devices: vec![device; self.devices],
+        }
     }
 }
 

@@ -25,5 +25,6 @@ mod pointer;
 mod pools;
 mod proc_address;
 mod registry;
+mod shared_event;
 mod space;
 mod stream;

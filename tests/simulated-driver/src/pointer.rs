@@ -7,7 +7,7 @@ use turnus_bindings::CUerror;
 
 use crate::context::{CONTEXTS, current};
 use crate::driver::{Driver, driver};
-use crate::space::{HostRange, Place, Result};
+use crate::space::{HostRange, Origin, Place, Result};
 
 /// A value of the width that the attribute has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,14 +68,16 @@ fn of_device_memory(driver: &Driver, attribute: u32, address: u64, place: &Place
         6 => Value::Byte(u8::from(facts.sync_memops)),
         7 => Value::Long(facts.buffer_id),
         8 => Value::Byte(u8::from(facts.managed)),
-        10 | 21 => Value::Byte(0),
+        10 => Value::Byte(u8::from(facts.ipc_capable)),
+        21 => Value::Byte(0),
         9 => Value::Word(facts.device.and_then(|device| driver.ordinal(device)).unwrap_or(-2) as u32),
         11 => Value::Long(facts.range.0),
         12 => Value::Long(facts.range.1),
         13 => Value::Byte(u8::from(facts.mapping.is_some())),
         14 => Value::Long(u64::from(facts.handle_types)),
         15 => Value::Byte(u8::from(facts.rdma_capable)),
-        16 => Value::Word(facts.rights),
+        16 if facts.managed => Value::Word(ACCESS_READ_WRITE),
+        16 => Value::Word(driver.space.rights(current::get()?.device, address) as u32),
         17 => Value::Long(facts.pool),
         18 => Value::Long(facts.mapping.ok_or(CUerror::INVALID_VALUE)?.1),
         19 => Value::Long(facts.mapping.ok_or(CUerror::INVALID_VALUE)?.0),
@@ -94,11 +96,11 @@ struct Facts {
     block_id: u64,
     handle_types: u32,
     rdma_capable: bool,
-    rights: u32,
     /// Handle of the pool.
     pool: u64,
     sync_memops: bool,
     managed: bool,
+    ipc_capable: bool,
     range: (u64, u64),
     mapping: Option<(u64, u64)>,
 }
@@ -113,9 +115,9 @@ impl Facts {
                 block_id: allocation.buffer_id,
                 handle_types: allocation.pool().map_or(0, |pool| pool.properties.handle_types),
                 pool: allocation.pool().map_or(0, |pool| pool.handle as u64),
-                rights: ACCESS_READ_WRITE,
                 sync_memops: allocation.sync_memops,
                 managed: allocation.managed().is_some(),
+                ipc_capable: matches!(allocation.origin, Origin::Context),
                 range: (*base, allocation.bytes),
                 mapping: Some((*base, allocation.bytes)),
                 ..Facts::default()
@@ -126,7 +128,6 @@ impl Facts {
                 block_id: mapping.physical.block_id,
                 handle_types: mapping.physical.handle_types,
                 rdma_capable: mapping.physical.rdma_capable,
-                rights: mapping.rights as u32,
                 range: (*range, reservation.bytes),
                 mapping: Some((*base, mapping.bytes)),
                 ..Facts::default()

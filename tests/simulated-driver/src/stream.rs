@@ -11,6 +11,7 @@ use turnus_bindings::types::{CUevent, CUstream};
 use crate::context::{Context, current};
 use crate::execution::{CaptureStatus, Event, Stream, status};
 use crate::registry::Registry;
+use crate::shared_event::SharedEvent;
 use crate::space::Result;
 
 /// What the null stream means to an entry point.
@@ -50,6 +51,8 @@ pub struct EventEntry {
     pub event: Arc<Event>,
     /// Where it was created.
     pub context: Arc<Context>,
+    /// Of an event for several processes: its marks, instead of those of `event`.
+    pub shared: Option<Arc<SharedEvent>>,
 }
 
 /// Streams that programs created.
@@ -82,6 +85,12 @@ pub fn event(handle: CUevent) -> Result<EventEntry> {
         return Err(CUerror::INVALID_HANDLE);
     }
     EVENTS.get(handle)
+}
+
+/// The event of a handle for uses that processes cannot share: nodes of graphs.
+pub fn own_event(handle: CUevent) -> Result<EventEntry> {
+    let entry = event(handle)?;
+    if entry.shared.is_some() { Err(CUerror::NOT_SUPPORTED) } else { Ok(entry) }
 }
 
 /// The context is gone: so are its handles.

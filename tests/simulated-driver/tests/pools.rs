@@ -235,6 +235,42 @@ fn freed_memory_is_used_again_where_the_order_of_streams_allows_it() {
 }
 
 #[test]
+fn threads_share_a_small_pool_without_disturbing_each_other() {
+    isolated("threads_share_a_small_pool_without_disturbing_each_other", &[], || {
+        let context = context() as usize;
+        // Too small for all at once: ranges go from stream to stream, with waits where needed.
+        let pool = new_pool(0, BLOCK) as usize;
+        let work = |number: u8| {
+            ok!(cuCtxSetCurrent(context as CUcontext));
+            let stream = new_stream();
+            let mut back = vec![0_u8; BLOCK / 3];
+            for round in 0..100_usize {
+                let bytes = 1 + (round * 7919 + usize::from(number) * 104_729) % back.len();
+                let mut address = 0;
+                // The others may have everything in use.
+                while call!(cuMemAllocFromPoolAsync(&mut address, bytes, pool as CUmemoryPool, stream))
+                    .is_err()
+                {
+                    std::thread::yield_now();
+                }
+                ok!(cuMemsetD8Async(address, number, bytes, stream));
+                ok!(cuMemcpyDtoHAsync_v2(back.as_mut_ptr().cast(), address, bytes, stream));
+                ok!(cuMemFreeAsync(address, stream));
+                if round % 3 == 0 {
+                    ok!(cuStreamSynchronize(stream));
+                    assert!(back[..bytes].iter().all(|byte| *byte == number), "round {round} of {number}");
+                }
+            }
+            ok!(cuStreamSynchronize(stream));
+        };
+        std::thread::scope(|scope| (1..=4).for_each(|number| drop(scope.spawn(move || work(number)))));
+        assert_eq!(number(pool as CUmemoryPool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+        ok!(cuCtxSynchronize());
+        assert_eq!(number(pool as CUmemoryPool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+    });
+}
+
+#[test]
 fn a_device_has_a_current_pool_and_a_destroyed_one_lives_until_its_memory_is_freed() {
     isolated("a_device_has_a_current_pool_and_a_destroyed_one_lives_until_its_memory_is_freed", &[], || {
         context();

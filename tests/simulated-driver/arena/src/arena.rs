@@ -26,6 +26,7 @@ pub struct Arena {
     directory: PathBuf,
     devices: Vec<Device>,
     pub(crate) scrub_delay_ns: u64,
+    peer_access: bool,
     pub(crate) shared: Shared,
     pub(crate) alive: AliveFile,
     /// The description whose lock says that this client lives; taken out only by drop.
@@ -72,6 +73,7 @@ impl Arena {
             directory: directory.to_owned(),
             queues: devices.iter().map(|_| LocalQueue::default()).collect(),
             devices,
+            peer_access: config.peer_access,
             scrub_delay_ns: config.scrub_delay_ms * 1_000_000,
             shared,
             alive,
@@ -92,6 +94,11 @@ impl Arena {
     /// The devices of the machine, scaled.
     pub fn devices(&self) -> &[Device] {
         &self.devices
+    }
+
+    /// Whether the devices reach each other's memory.
+    pub fn peer_access(&self) -> bool {
+        self.peer_access
     }
 
     /// False in a forked child, where every operation answers [`ArenaError::Forked`].

@@ -87,6 +87,8 @@ pub struct ArenaConfig {
     pub scale: u64,
     /// How long freed memory stays unavailable, in milliseconds.
     pub scrub_delay_ms: u64,
+    /// Whether devices reach each other's memory.
+    pub peer_access: bool,
     /// The devices by index.
     pub devices: Vec<DeviceConfig>,
 }
@@ -164,7 +166,12 @@ impl Default for ArenaConfig {
 impl ArenaConfig {
     /// `count` default cards at the default scale.
     pub fn with_devices(count: usize) -> Self {
-        Self { scale: defaults::SCALE, scrub_delay_ms: 0, devices: vec![DeviceConfig::default(); count] }
+        Self {
+            scale: defaults::SCALE,
+            scrub_delay_ms: 0,
+            peer_access: true,
+            devices: vec![DeviceConfig::default(); count],
+        }
     }
 
     /// What the environment asks for when the directory has no configuration yet.

@@ -117,6 +117,7 @@ impl Context {
         let _ = CONTEXTS.remove_where(|context| context.id() == self.id());
         stream::forget_all_of(self.id());
         module::unload_all_of(driver, self.id());
+        driver.space.forget_grants_of(self.id());
         driver.space.free_all_of(self.id());
         for range in driver.space.host().remove_all_of(self.id()) {
             if range.kind == HostKind::Allocated {

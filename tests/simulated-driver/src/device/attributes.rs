@@ -1,7 +1,7 @@
 //! Device attributes: those of an A100 where nothing is simulated to depend on them, else what is simulated.
 //!
-//! A capability that the simulator lacks (IPC events, peer access) is reported
-//! as lacking, so that programs take the road that works. Numbers are those of the `CUdevice_attribute` enum.
+//! A capability that the simulator lacks is reported as lacking, so that programs take the road that works.
+//! Numbers are those of the `CUdevice_attribute` enum.
 
 use turnus_simulated_arena::Device;
 
@@ -111,7 +111,8 @@ static FIXED: &[(u32, i32)] = &[
     (119, 1),                // pools exported as file descriptor
     (120, 0), (121, 0),
     (122, 1), (123, 1),      // 64-bit stream memory operations
-    (124, 0), (125, 0),
+    (124, 0),
+    (125, 1),                // events for several processes
     (126, 1), (127, 0), (128, 0), (129, 1), (130, 0), (131, -1), (132, 0), (133, 0), (134, -1), (135, 0),
     (136, 0), (137, 0), (138, 0),
     (139, 0x20b5_10de), (140, 0x1533_10de), // PCI ids

@@ -1,16 +1,19 @@
 //! Events: CUDA driver API, "Event Management".
 //!
-//! Events of other processes are not simulated.
+//! Events that processes share have counters of their own (`shared_event.rs`); their handles are in `ipc.rs`.
 
 use std::ffi::{c_float, c_uint};
+use std::sync::Arc;
 
 use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
 
 use super::{entry, needed, put, stream_entry};
 use crate::context::current;
-use crate::execution::Event;
+use crate::execution::{Event, Work, check_unsafe_call};
 use crate::pools;
+use crate::shared_event::SharedEvent;
+use crate::space::Result;
 use crate::stream::{EVENTS, EventEntry, event, resolve};
 
 /// `CU_EVENT_BLOCKING_SYNC`, `DISABLE_TIMING`, `INTERPROCESS`.
@@ -27,11 +30,10 @@ entry! {
         if flags & !FLAGS_MASK != 0 || flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0 {
             return Err(CUerror::INVALID_VALUE);
         }
-        if flags & INTERPROCESS != 0 {
-            return Err(CUerror::NOT_SUPPORTED);
-        }
+        let shared =
+            if flags & INTERPROCESS == 0 { None } else { Some(Arc::new(SharedEvent::create()?)) };
         let event = Event::new(flags & DISABLE_TIMING == 0);
-        put(ph_event, EVENTS.add(EventEntry { event, context }) as CUevent)
+        put(ph_event, EVENTS.add(EventEntry { event, context, shared }) as CUevent)
     }
 
     fn cuEventDestroy(h_event: CUevent) {
@@ -48,14 +50,27 @@ entry! {
         current::peek()?;
         let entry = event(h_event)?;
         entry.context.queue.check()?;
-        entry.event.query()
+        match entry.shared {
+            Some(shared) => {
+                check_unsafe_call()?;
+                if shared.is_over(shared.recorded()) { Ok(()) } else { Err(CUerror::NOT_READY) }
+            }
+            None => entry.event.query(),
+        }
     }
 
     fn cuEventSynchronize(h_event: CUevent) {
         current::peek()?;
         let entry = event(h_event)?;
         entry.context.queue.check()?;
-        entry.event.synchronize()?;
+        match entry.shared {
+            Some(shared) => {
+                check_unsafe_call()?;
+                shared.wait();
+                entry.context.queue.check()?;
+            }
+            None => entry.event.synchronize()?,
+        }
         pools::synchronised()
     }
 
@@ -95,6 +110,13 @@ fn record(handle: CUevent, entry: crate::stream::StreamEntry, external: bool) ->
     let event = event(handle)?;
     if event.context.id() != entry.context.id() {
         return Err(CUerror::INVALID_HANDLE);
+    }
+    if let Some(shared) = event.shared {
+        entry.check_outside_capture()?;
+        let number = shared.record();
+        // Also in a lost context: other processes must not wait for it.
+        let step = move |_: Result<()>| shared.reach(number);
+        return entry.context.queue.submit(&entry.stream, Work::Action(Arc::new(step)));
     }
     entry.context.queue.record_event(&entry.stream, &event.event, external)
 }

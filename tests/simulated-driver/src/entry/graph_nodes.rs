@@ -16,7 +16,7 @@ use crate::graphs::{EXECS, graph, node, node_handle};
 use crate::launch::{Shape, kernel_work};
 use crate::module::library::function_of;
 use crate::space::Result;
-use crate::stream::event;
+use crate::stream::own_event;
 
 /// `cuGraphAdd...Node`: node place, graph, dependencies, count, then what is special.
 macro_rules! adding {
@@ -47,8 +47,8 @@ adding! {
     fn cuGraphAddHostNode(node_params: *const CUDA_HOST_NODE_PARAMS) host(node_params);
     fn cuGraphAddEmptyNode() Ok::<_, CUerror>(Work::Nothing);
     fn cuGraphAddChildGraphNode(child_graph: CUgraph) child(child_graph);
-    fn cuGraphAddEventRecordNode(h_event: CUevent) event(h_event).map(|entry| Work::RecordEvent(entry.event));
-    fn cuGraphAddEventWaitNode(h_event: CUevent) event(h_event).map(|entry| Work::WaitEvent(entry.event));
+    fn cuGraphAddEventRecordNode(h_event: CUevent) own_event(h_event).map(|entry| Work::RecordEvent(entry.event));
+    fn cuGraphAddEventWaitNode(h_event: CUevent) own_event(h_event).map(|entry| Work::WaitEvent(entry.event));
 }
 
 entry! {

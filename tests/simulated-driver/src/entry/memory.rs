@@ -12,7 +12,7 @@ use super::{entry, needed, put, put_if_wanted};
 use crate::context::{CONTEXTS, current, of_device};
 use crate::driver::{arena_error, driver};
 use crate::execution::check_unsafe_call;
-use crate::space::{Place, Result};
+use crate::space::{Origin, Place, Result};
 
 /// Rows of `cuMemAllocPitch` begin at multiples of this, as on cards since compute capability 2.0.
 const PITCH_BYTES: usize = 512;
@@ -63,6 +63,9 @@ entry! {
         }
         let space = &driver()?.space;
         let allocation = space.allocation(dptr)?;
+        if matches!(allocation.origin, Origin::Opened(..)) {
+            return Err(CUerror::INVALID_VALUE);
+        }
         // Memory of pools is freed without waiting, as documented.
         if allocation.pool().is_some() {
             return space.free(dptr);

@@ -100,13 +100,18 @@ entry! {
         let pool = pools::pool(pool)?;
         needed(map)?;
         for description in std::slice::from_raw_parts(map, count) {
-            if device_of(&description.location)? != pool.properties.device {
-                // Peer access is not simulated.
-                return Err(CUerror::INVALID_DEVICE);
-            }
-            // The device of the pool always has access.
-            if u64::from(description.flags.0) != READ | WRITE {
+            let (device, own) = (device_of(&description.location)?, pool.properties.device);
+            let rights = u64::from(description.flags.0);
+            // Its own device always has access; read-only access is for mappings (from memory).
+            if rights != READ | WRITE && (rights != 0 || device == own) {
                 return Err(CUerror::INVALID_VALUE);
+            }
+            if device != own {
+                let space = &driver()?.space;
+                if !space.can_access_peer(device, own) {
+                    return Err(CUerror::INVALID_DEVICE);
+                }
+                pool.set_access(space, device, rights);
             }
         }
         Ok(())

@@ -51,7 +51,7 @@ fn allocate(entry: &StreamEntry, pool: &Arc<Pool>, bytes: usize) -> Result<u64> 
 fn free(entry: &StreamEntry, address: u64) -> CUresult {
     entry.check_outside_capture()?;
     let space = &driver()?.space;
-    if space.is_managed(address, 1) {
+    if matches!(space.allocation(address)?.origin, Origin::Managed(_) | Origin::Opened(..)) {
         return Err(CUerror::INVALID_VALUE);
     }
     let allocation = space.take_out(address)?;

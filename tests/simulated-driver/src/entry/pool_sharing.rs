@@ -102,8 +102,9 @@ entry! {
         }
         let mut name = [0; 12];
         name.copy_from_slice(&data[40..52]);
-        let part = SharedPart { id: PhysicalId::from_bytes(name), offset_bytes, bytes };
-        put(ptr_out, driver()?.space.import_part(part, 0, Origin::ImportedPool(pool))?)
+        let part = SharedPart { id: PhysicalId::from_bytes(name), offset_bytes, bytes, serial: 0 };
+        let device = part.id.device();
+        put(ptr_out, driver()?.space.import_part(part, 0, Origin::ImportedPool(pool), device)?)
     }
 }
 

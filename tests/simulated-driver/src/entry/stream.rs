@@ -80,6 +80,12 @@ stream_entry! {
         if flags & !WAIT_EXTERNAL != 0 {
             return Err(CUerror::INVALID_VALUE);
         }
+        if let Some(shared) = event.shared {
+            entry.check_outside_capture()?;
+            let number = shared.recorded();
+            let is_over = move || shared.is_over(number);
+            return entry.context.queue.submit(&entry.stream, Work::WaitUntil(Arc::new(is_over)));
+        }
         entry.context.queue.wait_event(&entry.stream, &event.event, flags & WAIT_EXTERNAL != 0)
     }
 

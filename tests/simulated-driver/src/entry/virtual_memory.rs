@@ -1,6 +1,6 @@
 //! Virtual memory management: CUDA driver API, "Virtual Memory Management".
 //!
-//! Memory lies on a device; locations on the host, peers and multicast are not simulated. The driver does not
+//! Memory lies on a device; locations on the host and multicast are not simulated. The driver does not
 //! wait for running work when something is unmapped: work that runs then is lost with its context.
 
 use std::ffi::{c_int, c_ulonglong, c_void};
@@ -127,8 +127,7 @@ entry! {
         let Some(Place::Mapping(_, mapping, ..)) = driver.space.place(ptr) else {
             return Err(CUerror::INVALID_VALUE);
         };
-        let rights = if mapping.physical.device() == device { mapping.rights } else { 0 };
-        put(flags, rights)
+        put(flags, mapping.access.get(&device).copied().unwrap_or(0))
     }
 
     fn cuMemExportToShareableHandle(

@@ -178,6 +178,7 @@ impl EngineName {
             | Work::Action(_)
             | Work::WriteValue { .. }
             | Work::WaitValue { .. }
+            | Work::WaitUntil(_)
             | Work::RecordEvent(_)
             | Work::WaitEvent(_)
             | Work::Child(_)

@@ -1,5 +1,5 @@
 //! The two threads that serve streams without moving bytes or running kernels: host functions,
-//! which may block for as long as they like, and short steps with memory waits.
+//! which may block for as long as they like, and short steps with waits.
 //!
 //! Host functions of all streams share one thread, as the API allows ("may be serialized"); a
 //! step that never blocks must not wait behind them, so it has the other thread.
@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::executor::Executor;
 use super::node::{Node, Task};
 use super::unwind;
-use super::work::{Fault, Space, Step, WaitCondition, Work};
+use super::work::{Condition, Fault, Space, Step, WaitCondition, Work};
 
 /// How often waited-for memory is looked at.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
@@ -56,32 +56,35 @@ fn run_step(node: &Node, step: &Step) {
     }
 }
 
-/// A stream that waits for a value in memory.
-struct MemoryWait {
+/// A stream that waits.
+struct Wait {
     node: Arc<Node>,
-    address: u64,
-    value: u64,
-    bytes: u8,
-    condition: WaitCondition,
+    until: Until,
 }
 
-/// The thread of short steps and memory waits.
+/// What it waits for.
+enum Until {
+    Memory { address: u64, value: u64, bytes: u8, condition: WaitCondition },
+    Condition(Arc<Condition>),
+}
+
+/// The thread of short steps and waits.
 pub(super) fn run(executor: &Executor) {
     let mut arrived = VecDeque::new();
-    let mut waits: Vec<MemoryWait> = Vec::new();
+    let mut waits: Vec<Wait> = Vec::new();
     loop {
         executor.front_end.wait(&mut arrived, (!waits.is_empty()).then_some(LOOK_AGAIN));
         while let Some(node) = arrived.pop_front() {
             waits.extend(serve(node));
         }
-        let (over, still): (Vec<_>, Vec<_>) = waits.drain(..).partition(MemoryWait::is_over);
+        let (over, still): (Vec<_>, Vec<_>) = waits.drain(..).partition(Wait::is_over);
         waits = still;
         over.iter().for_each(|wait| wait.node.complete());
     }
 }
 
 /// Does a short step, or returns the wait that goes on.
-fn serve(node: Arc<Node>) -> Option<MemoryWait> {
+fn serve(node: Arc<Node>) -> Option<Wait> {
     let domain = node.domain.clone();
     match node.take_task() {
         Some(Task::Work(Work::Action(step))) => run_step(&node, &*step),
@@ -91,7 +94,10 @@ fn serve(node: Arc<Node>) -> Option<MemoryWait> {
             }
         }
         Some(Task::Work(Work::WaitValue { address, value, bytes, condition })) => {
-            return Some(MemoryWait { node, address, value, bytes, condition });
+            return Some(Wait { node, until: Until::Memory { address, value, bytes, condition } });
+        }
+        Some(Task::Work(Work::WaitUntil(condition))) => {
+            return Some(Wait { node, until: Until::Condition(condition) });
         }
         _ => {}
     }
@@ -99,8 +105,8 @@ fn serve(node: Arc<Node>) -> Option<MemoryWait> {
     None
 }
 
-impl MemoryWait {
-    /// True when memory compares as asked for, or when the context is lost.
+impl Wait {
+    /// True when what it waits for is there, or when the context is lost.
     fn is_over(&self) -> bool {
         let domain = &self.node.domain;
         if domain.check().is_err() {
@@ -116,10 +122,14 @@ impl MemoryWait {
     }
 
     fn compare(&self, space: &dyn Space) -> Result<bool, Fault> {
-        let width_bits = u32::from(self.bytes) * 8;
+        let (address, value, bytes, condition) = match &self.until {
+            Until::Memory { address, value, bytes, condition } => (*address, *value, *bytes, *condition),
+            Until::Condition(condition) => return Ok(condition()),
+        };
+        let width_bits = u32::from(bytes) * 8;
         let mask = u64::MAX >> (64 - width_bits);
-        let (found, value) = (space.load_value(self.address, self.bytes)? & mask, self.value & mask);
-        Ok(match self.condition {
+        let (found, value) = (space.load_value(address, bytes)? & mask, value & mask);
+        Ok(match condition {
             WaitCondition::GreaterOrEqual => found.wrapping_sub(value) & (1 << (width_bits - 1)) == 0,
             WaitCondition::Equal => found == value,
             WaitCondition::And => found & value != 0,

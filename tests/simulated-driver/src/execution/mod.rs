@@ -55,6 +55,6 @@ pub use hardware::{ArenaDevice, Hardware, SliceGuard};
 pub use stream::{Stream, StreamKind};
 pub use turnus_bindings::CUerror;
 pub use work::{
-    CopyEnd, CopyWork, Fault, FillWork, HostFunction, HostPointer, KernelImage, KernelRun, KernelStep,
-    Memory, PrefetchWork, Space, Step, WaitCondition, Work,
+    Condition, CopyEnd, CopyWork, Fault, FillWork, HostFunction, HostPointer, KernelImage, KernelRun,
+    KernelStep, Memory, PrefetchWork, Space, Step, WaitCondition, Work,
 };

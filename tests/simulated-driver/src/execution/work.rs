@@ -213,6 +213,9 @@ impl fmt::Debug for HostFunction {
 /// A driver-side step with the context's state as argument: `Ok` while the context is sound.
 pub type Step = dyn Fn(Result<(), CUerror>) + Send + Sync;
 
+/// What `Work::WaitUntil` looks at.
+pub type Condition = dyn Fn() -> bool + Send + Sync;
+
 /// What a stream can be asked to do.
 #[derive(Clone)]
 pub enum Work {
@@ -259,6 +262,9 @@ pub enum Work {
         /// The comparison.
         condition: WaitCondition,
     },
+    /// Waits until the condition holds, which is looked at often and must not block (events of other
+    /// processes).
+    WaitUntil(Arc<Condition>),
     /// A graph inside a graph (`cuGraphAddChildGraphNode`); only as a node of a graph.
     Child(Arc<Graph>),
     /// A launch of an instantiated graph.
@@ -282,6 +288,7 @@ impl fmt::Debug for Work {
             Work::WaitValue { address, value, condition, .. } => {
                 write!(formatter, "WaitValue({address:#x}, {condition:?} {value})")
             }
+            Work::WaitUntil(_) => formatter.write_str("WaitUntil"),
             Work::Child(graph) => write!(formatter, "Child({})", graph.id()),
             Work::Graph(exec) => write!(formatter, "Graph({})", exec.id()),
         }

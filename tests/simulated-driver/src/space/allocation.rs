@@ -10,8 +10,10 @@ use turnus_bindings::CUerror;
 use turnus_simulated_arena::Operation;
 
 use super::managed::Managed;
+use super::peers::Devices;
 use super::physical::Physical;
 use super::pool::Pool;
+use super::pool_memory::SharedPart;
 use super::ranges::FreeRanges;
 use super::table::{READ, WRITE};
 use super::{ALLOCATION_ALIGNMENT_BYTES, AddressSpace, Result};
@@ -50,6 +52,8 @@ pub enum Origin {
     Pool(Arc<Pool>),
     /// `cuMemPoolImportPointer`, with the imported pool.
     ImportedPool(Arc<Pool>),
+    /// `cuIpcOpenMemHandle`: what was opened, and how often.
+    Opened(SharedPart, u32),
     /// `cuMemAllocManaged`.
     Managed(Arc<Managed>),
 }
@@ -75,8 +79,8 @@ impl Allocation {
 /// Pages that small allocations share.
 #[derive(Debug)]
 pub(super) struct Slab {
-    base: u64,
-    bytes: u64,
+    pub(super) base: u64,
+    pub(super) bytes: u64,
     free: FreeRanges,
     physical: Arc<Physical>,
 }
@@ -92,10 +96,14 @@ impl AddressSpace {
             (self.allocate_in_slab((context, device), bytes)?, None)
         } else {
             let rounded = bytes.checked_next_multiple_of(unit_bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
-            let (base, physical) = self.allocate_pages(device, rounded, 0)?;
+            let devices = self.devices_of(context, device);
+            let (base, physical) = self.allocate_pages(device, rounded, 0, devices)?;
             (base, Some(physical))
         };
         self.enter(base, bytes, device, context, Origin::Context, physical, 0);
+        // What was given meanwhile did not see it.
+        let first_page = base - base % unit_bytes;
+        self.table.give(first_page, base + bytes - first_page, self.devices_of(context, device));
         Ok(base)
     }
 
@@ -176,20 +184,21 @@ impl AddressSpace {
         device: usize,
         bytes: u64,
         handle_types: u32,
+        devices: Devices,
     ) -> Result<(u64, Arc<Physical>)> {
         self.arena.mapping_cost(device, Operation::Create, 1).map_err(arena_error)?;
         let physical = Arc::new(self.allocate_physical(device, bytes, handle_types)?);
-        let base = self.place_pages(&physical)?;
+        let base = self.place_pages(&physical, devices)?;
         Ok((base, physical))
     }
 
-    /// Maps all of the memory at a new address.
-    pub(super) fn place_pages(&self, physical: &Physical) -> Result<u64> {
+    /// Maps all of the memory at a new address, for these devices.
+    pub(super) fn place_pages(&self, physical: &Physical, devices: Devices) -> Result<u64> {
         let (device, bytes) = (physical.device(), physical.bytes);
         let unit_bytes = self.granularity_bytes[device].next_power_of_two();
         let taken_bytes = bytes.next_multiple_of(unit_bytes);
         let base = self.state.lock().free.take(taken_bytes, unit_bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
-        self.map_pages(base, bytes, physical, READ | WRITE)?;
+        self.map_pages(base, bytes, physical, devices, READ | WRITE)?;
         Ok(base)
     }
 
@@ -203,6 +212,17 @@ impl AddressSpace {
         self.state.lock().free.give(base, bytes.next_multiple_of(unit_bytes));
     }
 
+    /// The physical memory behind an allocation of `cuMemAlloc`, and how far inside it begins.
+    pub(super) fn backing(&self, base: u64, allocation: &Allocation) -> Option<(Arc<Physical>, u64)> {
+        if let Some(physical) = &allocation.physical {
+            return Some((Arc::clone(physical), allocation.offset_bytes));
+        }
+        let state = self.state.lock();
+        let mut slabs = state.slabs.get(&(allocation.context, allocation.device))?.iter();
+        let slab = slabs.find(|slab| base.wrapping_sub(slab.base) < slab.bytes)?;
+        Some((Arc::clone(&slab.physical), base - slab.base))
+    }
+
     fn allocate_in_slab(&self, owner: SlabOwner, bytes: u64) -> Result<u64> {
         let rounded = bytes.next_multiple_of(ALLOCATION_ALIGNMENT_BYTES);
         let take = |slabs: &mut Vec<Slab>| {
@@ -212,7 +232,8 @@ impl AddressSpace {
             return Ok(base);
         }
         let slab_bytes = self.granularity_bytes[owner.1];
-        let (base, physical) = self.allocate_pages(owner.1, slab_bytes, 0)?;
+        let (base, physical) =
+            self.allocate_pages(owner.1, slab_bytes, 0, self.devices_of(owner.0, owner.1))?;
         let mut slab = Slab { base, bytes: slab_bytes, free: FreeRanges::new(base, slab_bytes), physical };
         let taken = slab.free.take(rounded, ALLOCATION_ALIGNMENT_BYTES).ok_or(CUerror::OUT_OF_MEMORY)?;
         self.state.lock().slabs.entry(owner).or_default().push(slab);

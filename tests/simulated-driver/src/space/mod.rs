@@ -12,6 +12,7 @@ mod allocation;
 mod host;
 mod kernel;
 mod managed;
+mod peers;
 mod physical;
 mod pool;
 mod pool_memory;
@@ -31,6 +32,7 @@ pub use access::DeviceSpace;
 pub use allocation::{Allocation, Origin};
 pub use host::{HostKind, HostRange, HostRanges};
 pub use managed::{Advice, CPU, NOWHERE};
+pub use peers::Grant;
 pub use physical::Physical;
 pub use pool::{Freed, Pool, PoolProperties};
 pub use pool_memory::SharedPart;
@@ -53,6 +55,7 @@ pub struct AddressSpace {
     table: table::PageTable,
     state: Mutex<State>,
     host: HostRanges,
+    grants: peers::Grants,
     residency: residency::Residency,
     /// Read while an engine uses translations; written to wait until none does.
     translations: RwLock<()>,
@@ -113,6 +116,7 @@ impl AddressSpace {
             table,
             state: Mutex::new(state),
             host: HostRanges::default(),
+            grants: peers::Grants::default(),
             residency: residency::Residency::new(arena.devices().len()),
             translations: RwLock::new(()),
         })
@@ -156,12 +160,19 @@ impl AddressSpace {
         drop(self.translations.write());
     }
 
-    fn map_pages(&self, address: u64, bytes: u64, physical: &Physical, rights: u64) -> Result<()> {
+    fn map_pages(
+        &self,
+        address: u64,
+        bytes: u64,
+        physical: &Physical,
+        devices: peers::Devices,
+        rights: u64,
+    ) -> Result<()> {
         for piece in physical.pieces()? {
             let length = piece.bytes.min(bytes.saturating_sub(piece.offset_bytes));
             if length > 0 {
                 let at = address + piece.offset_bytes;
-                self.table.map(at, length, piece.window_pointer, physical.device(), rights);
+                self.table.map(at, length, piece.window_pointer, devices, rights);
             }
         }
         Ok(())

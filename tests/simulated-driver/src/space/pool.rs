@@ -11,6 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use turnus_bindings::CUerror;
 
+use super::peers::devices_with;
 use super::physical::Physical;
 use super::ranges::FreeRanges;
 use super::{ALLOCATION_ALIGNMENT_BYTES, AddressSpace, READ, Result, WRITE};
@@ -195,6 +196,18 @@ impl Pool {
         state.blocks = kept;
     }
 
+    /// `cuMemPoolSetAccess` for a device that is not its own: all memory of now and later.
+    pub fn set_access(&self, space: &AddressSpace, device: usize, rights: u64) {
+        let mut state = self.state.lock();
+        state.numbers.access.insert(device, rights);
+        let devices = devices_with(&state.numbers.access);
+        state.blocks.iter().for_each(|block| space.table.give(block.base, block.bytes, devices));
+        drop(state);
+        if rights == 0 {
+            space.shoot_down();
+        }
+    }
+
     /// Whether it holds no memory.
     pub fn is_empty(&self) -> bool {
         self.state.lock().blocks.is_empty()
@@ -218,7 +231,8 @@ impl Pool {
         };
         let wanted = [least_bytes.max(GROWTH_UNITS * unit_bytes), least_bytes];
         let made = wanted.into_iter().filter(|bytes| *bytes <= room_bytes).find_map(|bytes| {
-            let pages = space.allocate_pages(device, bytes, self.properties.handle_types);
+            let types = self.properties.handle_types;
+            let pages = space.allocate_pages(device, bytes, types, devices_with(&state.numbers.access));
             pages.ok().map(|(base, physical)| (base, bytes, physical))
         });
         let (base, bytes, physical) = made.ok_or(CUerror::OUT_OF_MEMORY)?;

@@ -12,6 +12,7 @@ use turnus_bindings::CUerror;
 use turnus_simulated_arena::{Arena, ArenaError, ChargeId, Direction, sleep_until};
 
 use super::managed::{CPU, Managed};
+use super::peers::only;
 use super::physical::Physical;
 use super::table::{PageTable, READ, WRITE};
 use super::{AddressSpace, Result};
@@ -88,7 +89,7 @@ impl Pages {
         self.devices[device].pages.insert(arrival, page);
         self.places.insert(page, (device, arrival));
         // The bytes lie at their own address.
-        table.map(page, table.page_bytes(), page as *mut u8, device, READ | WRITE);
+        table.map(page, table.page_bytes(), page as *mut u8, only(device), READ | WRITE);
         true
     }
 }

@@ -2,22 +2,23 @@
 //!
 //! One region of the process's address space is reserved without access, so that a host dereference faults
 //! as on a real card and no host address ever equals a device address. Each page of the region has one
-//! 64-bit entry: where its bytes are, on which device, and what is allowed. Who may change entries is decided
+//! 64-bit entry: where its bytes are, which devices reach it, and what is allowed. Who may change entries is decided
 //! in `mod.rs`; nothing here knows allocations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use turnus_bindings::CUerror;
 
+use super::peers::Devices;
+
 /// Reading is allowed.
 pub const READ: u64 = 1;
 /// Writing is allowed.
 pub const WRITE: u64 = 2;
-/// Where the device index lies in an entry; 16 devices at most.
-const DEVICE_SHIFT: u32 = 2;
-const DEVICE_MASK: u64 = 0xf << DEVICE_SHIFT;
-/// Windows are mapped at multiples of 4096, so the low bits of their addresses are free.
-const POINTER_MASK: u64 = !0xfff;
+/// Where the bits of the devices lie in an entry; 16 devices at most.
+const DEVICES_SHIFT: u32 = 48;
+/// Windows are mapped at multiples of 4096, and user space has 47 bits: the rest of an address is free.
+const POINTER_MASK: u64 = 0x0000_ffff_ffff_f000;
 
 /// Largest region that is tried, and the most pages it can have.
 const REGION_BYTES_MAX: u64 = 16 << 40;
@@ -100,11 +101,12 @@ impl PageTable {
         Some((((entry & POINTER_MASK) + offset) as *mut u8, self.page_bytes() - offset))
     }
 
-    /// Like [`Self::translate`], for a kernel of `device`, which reaches only memory of that device.
+    /// Like [`Self::translate`], for a kernel of `device`.
     #[inline(always)]
     pub fn translate_for(&self, device: usize, address: u64, needed: u64) -> Option<(*mut u8, u64)> {
         let entry = self.entry(address);
-        if entry & (needed | DEVICE_MASK) != needed | ((device as u64) << DEVICE_SHIFT) {
+        let needed = needed | 1 << (DEVICES_SHIFT + device as u32);
+        if entry & needed != needed {
             return None;
         }
         let offset = address & (self.page_bytes() - 1);
@@ -112,10 +114,20 @@ impl PageTable {
     }
 
     /// Sets `bytes` from `address` (multiples of the page) to follow each other from `window`.
-    pub fn map(&self, address: u64, bytes: u64, window: *mut u8, device: usize, rights: u64) {
+    pub fn map(&self, address: u64, bytes: u64, window: *mut u8, devices: Devices, rights: u64) {
         for offset in (0..bytes).step_by(self.page_bytes() as usize) {
-            let entry = (window as u64 + offset) | rights | ((device as u64) << DEVICE_SHIFT);
+            let entry = (window as u64 + offset) | rights | u64::from(devices) << DEVICES_SHIFT;
             self.store(address + offset, entry);
+        }
+    }
+
+    /// Lets exactly these devices reach what is mapped of `bytes` from `address`.
+    pub fn give(&self, address: u64, bytes: u64, devices: Devices) {
+        for at in (address..address + bytes).step_by(self.page_bytes() as usize) {
+            let entry = self.entry(at) & !(u64::from(Devices::MAX) << DEVICES_SHIFT);
+            if entry != 0 {
+                self.store(at, entry | u64::from(devices) << DEVICES_SHIFT);
+            }
         }
     }
 

@@ -3,12 +3,14 @@
 //! Strict where the documentation is: whole mappings only, offset zero, sizes in units of the granularity.
 //! Whether work is running when something is unmapped is looked at by the entry point.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use turnus_bindings::CUerror;
 use turnus_simulated_arena::Operation;
 
+use super::peers::devices_with;
 use super::physical::Physical;
 use super::table::{READ, WRITE};
 use super::{AddressSpace, HOST_PAGE_BYTES, Reservation, Result, State};
@@ -23,8 +25,8 @@ pub struct Mapping {
     pub physical: Arc<Physical>,
     /// The handle it was mapped by, living or not.
     pub handle: u64,
-    /// Rights of the device that holds the memory: 0, READ, or READ and WRITE.
-    pub rights: u64,
+    /// Rights by device: 0, READ, or READ and WRITE.
+    pub access: BTreeMap<usize, u64>,
     /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
     pub buffer_id: u64,
 }
@@ -122,7 +124,9 @@ impl AddressSpace {
             return Err(CUerror::INVALID_VALUE);
         }
         let buffer_id = state.new_buffer_id();
-        state.mappings.insert(address, Mapping { bytes, physical, handle, rights: 0, buffer_id });
+        state
+            .mappings
+            .insert(address, Mapping { bytes, physical, handle, access: BTreeMap::new(), buffer_id });
         Ok(())
     }
 
@@ -144,22 +148,25 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// `cuMemSetAccess` for one location: the range must be made of whole mappings of `device`.
+    /// `cuMemSetAccess` for one location: the range must be made of whole mappings that
+    /// `device` can reach.
     pub fn set_access(&self, address: u64, bytes: u64, device: usize, rights: u64) -> Result<()> {
         let mut state = self.state.lock();
         let starts = state.whole_mappings(address, bytes)?;
-        if starts.iter().any(|start| state.mappings[start].physical.device() != device) {
-            // Peer access is not simulated.
+        let own = |start: &u64| state.mappings[start].physical.device();
+        if !starts.iter().map(own).all(|own| own == device || self.can_access_peer(device, own)) {
             return Err(CUerror::INVALID_DEVICE);
         }
         for start in starts {
             let Some(mapping) = state.mappings.get_mut(&start) else { continue };
-            mapping.rights = rights;
+            mapping.access.insert(device, rights);
             let (length, physical) = (mapping.bytes, Arc::clone(&mapping.physical));
-            if rights == 0 {
+            let devices = devices_with(&mapping.access);
+            let widest = mapping.access.values().fold(0, |widest, rights| widest | rights);
+            if widest == 0 {
                 self.table.clear(start, length);
             } else {
-                self.map_pages(start, length, &physical, rights)?;
+                self.map_pages(start, length, &physical, devices, widest)?;
             }
         }
         drop(state);
