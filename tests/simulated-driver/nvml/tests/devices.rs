@@ -105,3 +105,21 @@ fn fields_have_a_status_each() {
         );
     });
 }
+
+#[test]
+fn peer_access_is_as_cuda_has_it() {
+    isolated("peer_access_is_as_cuda_has_it", &[], || {
+        ok!(nvmlInit_v2());
+        assert_eq!(call!(cuInit(0_u32)), 0);
+        let mut can = 9_i32;
+        assert_eq!(call!(cuDeviceCanAccessPeer(&raw mut can, 0_i32, 1_i32)), 0);
+        let status = |second: u32, capability: u32| {
+            let mut status = 99_u32;
+            ok!(nvmlDeviceGetP2PStatus(device(0), device(second), capability, &raw mut status));
+            status
+        };
+        // Reading, writing, over NVLink; 5 is "not supported".
+        assert_eq!((can, status(1, 0), status(1, 1), status(1, 2)), (1, 0, 0, 5));
+        assert_eq!(status(0, 0), 5, "no peer of itself");
+    });
+}

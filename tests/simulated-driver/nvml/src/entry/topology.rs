@@ -11,8 +11,11 @@ use crate::output::{needed, put};
 const INTERNAL: c_uint = 0;
 const HOST_BRIDGE: c_uint = 30;
 const LEVEL_MAX: c_uint = 50;
-/// `NVML_P2P_STATUS_NOT_SUPPORTED` and the last of `nvmlGpuP2PCapsIndex_t`.
+/// `NVML_P2P_STATUS_OK` and `NVML_P2P_STATUS_NOT_SUPPORTED`.
+const P2P_OK: c_uint = 0;
 const P2P_NOT_SUPPORTED: c_uint = 5;
+/// `NVML_P2P_CAPS_INDEX_NVLINK`, and the last of `nvmlGpuP2PCapsIndex_t`.
+const P2P_CAPABILITY_NVLINK: c_uint = 2;
 const P2P_CAPABILITY_MAX: c_uint = 4;
 
 entry! {
@@ -44,15 +47,16 @@ entry! {
         put(count, if room == 0 { nearest.len() } else { nearest.len().min(room) } as c_uint)
     }
 
-    // As the driver, which has no peer access either.
+    // As the driver's peer access, which goes over the host bridge.
     fn nvmlDeviceGetP2PStatus(first: Handle, second: Handle, capability: c_uint, status: *mut c_uint) {
-        device(first)?;
-        device(second)?;
+        let (first, second) = (device(first)?, device(second)?);
         needed(status)?;
         if capability > P2P_CAPABILITY_MAX {
             return Err(Error::INVALID_ARGUMENT);
         }
-        put(status, P2P_NOT_SUPPORTED)
+        let is_reached = first.index != second.index && first.arena.peer_access();
+        let is_supported = is_reached && capability != P2P_CAPABILITY_NVLINK;
+        put(status, if is_supported { P2P_OK } else { P2P_NOT_SUPPORTED })
     }
 
     // All processors are equally near.
