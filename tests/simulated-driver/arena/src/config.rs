@@ -5,12 +5,13 @@
 //! shared memory. `defaults.rs` has the default card with its sources, `arena.rs` the opening.
 
 use crate::defaults;
+use crate::profiles;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Directory of the simulated machine. Default: `/dev/shm/simulated-cuda-<uid>`.
 pub const DIRECTORY_VARIABLE: &str = "SIMULATED_CUDA_DIR";
-/// Number of default devices ("2") or path of a TOML file; read only by the first opener of a directory that
+/// Number of default devices ("2"), names of cards ("2xH100-pcie5,L4"), or path of a TOML file; read only by the first opener of a directory that
 /// has no `devices.toml` yet. Default: "1".
 pub const DEVICES_VARIABLE: &str = "SIMULATED_CUDA_DEVICES";
 /// Name of the configuration inside the directory.
@@ -57,8 +58,11 @@ pub enum ConfigError {
         /// Line, key and complaint of the parser.
         reason: String,
     },
-    /// `SIMULATED_CUDA_DEVICES` is neither a number in range nor a file.
-    #[error("{DEVICES_VARIABLE}={value:?} is neither a number from 1 to {DEVICES_MAX} nor a readable file")]
+    /// `SIMULATED_CUDA_DEVICES` is neither a number in range, nor names of cards, nor a file.
+    #[error(
+        "{DEVICES_VARIABLE}={value:?} is neither a number from 1 to {DEVICES_MAX}, nor a readable file, nor a list \
+         of {}", profiles::names().collect::<Vec<_>>().join(", ")
+    )]
     Environment {
         /// The value found.
         value: String,
@@ -181,7 +185,10 @@ impl ArenaConfig {
             Ok(count) if (1..=DEVICES_MAX).contains(&count) => Ok(Self::with_devices(count)),
             Ok(_) => Err(ConfigError::Environment { value }),
             Err(_) if Path::new(&value).is_file() => Self::read(Path::new(&value)),
-            Err(_) => Err(ConfigError::Environment { value }),
+            Err(_) => match profiles::list(&value) {
+                Some(devices) => Ok(Self { devices, ..Self::default() }),
+                None => Err(ConfigError::Environment { value }),
+            },
         }
     }
 

@@ -24,6 +24,7 @@ mod link;
 mod lock;
 mod mapping;
 mod physical;
+pub mod profiles;
 mod rows;
 mod temporary;
 mod usage;
