@@ -19,6 +19,7 @@ const CLIENTS: &[&str] = &[
     "cuda-core==1.2.2",
     "numba-cuda[cu13]==0.30.4",
     "nvidia-cuda-nvrtc==13.5.37",
+    "nvidia-cuda-runtime==13.5.37",
     "nvidia-ml-py==13.615.71",
     "nvidia-nvjitlink==13.5.37",
     "nvidia-nvvm==13.5.37",
