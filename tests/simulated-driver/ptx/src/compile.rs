@@ -10,6 +10,7 @@ mod calls;
 mod collective;
 mod control;
 mod convert;
+mod half;
 
 pub(crate) mod layout;
 mod memory;
@@ -105,6 +106,8 @@ impl<'a> Compiler<'_, 'a> {
             | "rcp" | "sqrt" | "rsqrt" | "ex2" | "lg2" | "sin" | "cos" | "tanh" | "copysign" => {
                 self.arithmetic(instruction, &mut modifiers)
             }
+            "dp4a" | "dp2a" => self.dot_product(instruction, &mut modifiers),
+            "cp" => self.copy_async(instruction, &mut modifiers),
             "addc" | "subc" | "madc" => self.carry(instruction, &mut modifiers, true),
             "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "lop3" | "popc" | "clz"
             | "bfind" | "brev" | "bfe" | "bfi" | "prmt" => self.bits(instruction, &mut modifiers),

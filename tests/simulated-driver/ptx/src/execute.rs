@@ -10,6 +10,7 @@ mod collective;
 mod compare;
 mod convert;
 mod float;
+mod half;
 mod integer;
 mod memory;
 pub(crate) mod registers;
@@ -61,6 +62,7 @@ fn execute(
         }
         Op::Integer { op, element, d, s } => integer::integer(registers, active, op, element, d, s),
         Op::Float { op, shape, d, s } => float::float(registers, active, op, shape, d, s),
+        Op::Half { op, shape, d, s } => half::half(registers, active, op, shape, d, s),
         Op::Compare { ref compare, d, opposite } => compare::compare(registers, active, compare, d, opposite),
         Op::Load { ref place, d, extend, .. } => {
             memory::load(machine, registers, local, place, d, extend, active)?;

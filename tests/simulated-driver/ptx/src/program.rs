@@ -98,15 +98,36 @@ pub(crate) enum IntegerOp {
     LogicalNot,
     ShiftLeft,
     ShiftRight,
-    Funnel { left: bool, wrap: bool },
+    Funnel {
+        left: bool,
+        wrap: bool,
+    },
     Lop3,
     PopulationCount,
     LeadingZeros,
-    FindBit { shift: bool },
+    FindBit {
+        shift: bool,
+    },
     Reverse,
     ExtractField,
     InsertField,
     Permute(PermuteMode),
+    /// Products of four bytes, or of two halves and two bytes of the lower or upper half, added up.
+    Dot(DotShape),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DotShape {
+    pub(crate) a_signed: bool,
+    pub(crate) b_signed: bool,
+    /// `dp2a`: which bytes of `b`.
+    pub(crate) halves: Option<DotHalf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DotHalf {
+    Low,
+    High,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,8 +156,12 @@ pub(crate) enum FloatOp {
     Mul,
     Fma,
     Div,
-    Min { nan: bool },
-    Max { nan: bool },
+    Min {
+        nan: bool,
+    },
+    Max {
+        nan: bool,
+    },
     Neg,
     Abs,
     CopySign,
@@ -148,6 +173,9 @@ pub(crate) enum FloatOp {
     Sin,
     Cos,
     Tanh,
+    /// `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`: of the upper 32 bits, in the upper 32 bits.
+    GrossReciprocal,
+    GrossReciprocalSquareRoot,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,6 +196,18 @@ pub(crate) struct FloatShape {
     pub(crate) flush: bool,
     /// Results are clamped to [0, 1].
     pub(crate) saturate: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HalfShape {
+    /// `F16` or `BF16`.
+    pub(crate) element: ScalarType,
+    /// Two values in each register.
+    pub(crate) packed: bool,
+    pub(crate) flush: bool,
+    pub(crate) saturate: bool,
+    /// Negative results become zero.
+    pub(crate) relu: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -337,6 +377,12 @@ pub(crate) enum Op {
     Float {
         op: FloatOp,
         shape: FloatShape,
+        d: Slot,
+        s: [Slot; 3],
+    },
+    Half {
+        op: FloatOp,
+        shape: HalfShape,
         d: Slot,
         s: [Slot; 3],
     },

@@ -58,6 +58,10 @@ impl Format {
         self.infinity() | ((1 << self.fraction_bits) - 1)
     }
 
+    pub(crate) fn is_subnormal(self, bits: u64) -> bool {
+        bits >> self.fraction_bits & self.highest_exponent() == 0
+    }
+
     pub(crate) fn parts(self, bits: u64) -> Parts {
         let negative = bits >> self.sign_place() & 1 == 1;
         let exponent = bits >> self.fraction_bits & self.highest_exponent();

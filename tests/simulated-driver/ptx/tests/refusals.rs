@@ -19,9 +19,9 @@ fn error(source: &str) -> Error {
 #[test]
 fn an_instruction_outside_the_subset_is_named_with_its_line() {
     let instructions = [
-        "add.f16 %h1, %h2, %h3",
+        "add.rz.f16 %h1, %h2, %h3",
         "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%fd1,%fd2}, {%fd3}, {%fd4}, {%fd1,%fd2}",
-        "cp.async.ca.shared.global [%rd1], [%rd2], 16",
+        "cp.async.ca.shared.global [%rd1], [%rd2], 16, %r1",
         "ld.shared::cluster.u32 %r1, [%r2]",
         "atom.global.add.noftz.f16 %h1, [%rd1], %h2",
         "add.rn.relu.f32 %f1, %f2, %f3",

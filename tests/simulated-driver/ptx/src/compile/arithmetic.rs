@@ -3,6 +3,7 @@
 //! One opcode serves integers and floats; the type decides. Read next: `execute/integer.rs`, `execute/float.rs`.
 
 use super::Compiler;
+use super::half::PACKED;
 use super::modifiers::Modifiers;
 use crate::error::Error;
 use crate::program::{CarryOp, FloatOp, FloatShape, IntegerOp, Op, Slot};
@@ -28,8 +29,12 @@ impl<'a> Compiler<'_, 'a> {
         if modifiers.take("cc") {
             return self.carry_chain(instruction, modifiers, false, true);
         }
+        if let Some(element) = modifiers.choose(&PACKED) {
+            return self.half(instruction, modifiers, element, true);
+        }
         let element = modifiers.element()?;
         match element {
+            ScalarType::F16 | ScalarType::BF16 => self.half(instruction, modifiers, element, false),
             ScalarType::F32 | ScalarType::F64 => self.float(instruction, modifiers, element),
             _ if element.is_integer() && element.bits() >= 16 => {
                 self.integer(instruction, modifiers, element)
@@ -128,7 +133,7 @@ impl<'a> Compiler<'_, 'a> {
         let double = element == ScalarType::F64;
         let rounding = modifiers.rounding();
         let approximate = modifiers.take("approx") || modifiers.take("full");
-        let flush = !double && modifiers.take("ftz");
+        let flush = modifiers.take("ftz");
         let saturate = !double && modifiers.take("sat");
         let nan = !double && modifiers.take("NaN");
         let (op, sources) = match instruction.opcode {
@@ -142,6 +147,10 @@ impl<'a> Compiler<'_, 'a> {
             "abs" => (FloatOp::Abs, 1),
             "neg" => (FloatOp::Neg, 1),
             "copysign" => (FloatOp::CopySign, 2),
+            // Only these doubles know it.
+            "rcp" if double && flush && approximate => (FloatOp::GrossReciprocal, 1),
+            "rsqrt" if double && flush && approximate => (FloatOp::GrossReciprocalSquareRoot, 1),
+            _ if double && flush => return Err(modifiers.unsupported()),
             "rcp" => (FloatOp::Reciprocal, 1),
             "sqrt" => (FloatOp::SquareRoot, 1),
             "rsqrt" => (FloatOp::ReciprocalSquareRoot, 1),
@@ -152,7 +161,6 @@ impl<'a> Compiler<'_, 'a> {
             "tanh" if !double => (FloatOp::Tanh, 1),
             _ => return Err(modifiers.unsupported()),
         };
-        // `rcp.approx.ftz.f64` and its like have a precision of their own, which is not modelled.
         let rule = FloatRule::of(op);
         let consistent = match rule {
             FloatRule::Rounded => !approximate,
@@ -171,6 +179,7 @@ impl<'a> Compiler<'_, 'a> {
             *slot = self.value(instruction, &instruction.operands[position + 1], element)?;
         }
         let d = self.result(instruction, element.bits())?;
+        let flush = flush && !double;
         let shape =
             FloatShape { double, rounding: rounding.unwrap_or(Rounding::NearestEven), flush, saturate };
         self.emit_guarded(instruction, Op::Float { op, shape, d, s })
@@ -192,6 +201,8 @@ impl FloatRule {
             FloatOp::Add | FloatOp::Sub | FloatOp::Mul | FloatOp::Fma => Self::Rounded,
             FloatOp::Div | FloatOp::Reciprocal | FloatOp::SquareRoot => Self::RoundedOrApproximate,
             FloatOp::ReciprocalSquareRoot
+            | FloatOp::GrossReciprocal
+            | FloatOp::GrossReciprocalSquareRoot
             | FloatOp::Exp2
             | FloatOp::Log2
             | FloatOp::Sin

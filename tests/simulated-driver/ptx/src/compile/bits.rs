@@ -1,5 +1,5 @@
 //! Logic, shifts and bit fields: and, or, xor, not, cnot, shl, shr, shf, lop3, popc, clz, bfind, brev, bfe, bfi,
-//! prmt.
+//! prmt, dp4a, dp2a.
 //!
 //! Read next: `execute/bits.rs`.
 
@@ -7,7 +7,7 @@ use super::Compiler;
 use super::modifiers::Modifiers;
 use super::slots::operand;
 use crate::error::Error;
-use crate::program::{Guard, IntegerOp, Logic, Op, PermuteMode};
+use crate::program::{DotHalf, DotShape, Guard, IntegerOp, Logic, Op, PermuteMode};
 use crate::syntax::InstructionSyntax;
 use crate::types::ScalarType;
 
@@ -70,6 +70,26 @@ impl<'a> Compiler<'_, 'a> {
             matches!(op, IntegerOp::PopulationCount | IntegerOp::LeadingZeros | IntegerOp::FindBit { .. });
         let d = self.result(instruction, if counts { 32 } else { bits })?;
         self.emit_guarded(instruction, Op::Integer { op, element, d, s })
+    }
+
+    /// `dp4a`, `dp2a`: the types of `a` and `b` are told one by one; the sum has 32 bits and wraps.
+    pub(super) fn dot_product(
+        &mut self,
+        instruction: &InstructionSyntax<'a>,
+        modifiers: &mut Modifiers<'_, 'a>,
+    ) -> Result<(), Error> {
+        let halves = match instruction.opcode {
+            "dp2a" => Some(modifiers.require(&[("lo", DotHalf::Low), ("hi", DotHalf::High)])?),
+            _ => None,
+        };
+        let known = |element| matches!(element, ScalarType::U32 | ScalarType::S32);
+        let (a, b) = (modifiers.element_if(known)?, modifiers.element_if(known)?);
+        modifiers.finish(4..=4)?;
+        let [x, y, z] = self.values(instruction, 1, ScalarType::U32)?;
+        let shape = DotShape { a_signed: a.is_signed(), b_signed: b.is_signed(), halves };
+        let d = self.result(instruction, 32)?;
+        let op = IntegerOp::Dot(shape);
+        self.emit_guarded(instruction, Op::Integer { op, element: ScalarType::U32, d, s: [x, y, z, 0] })
     }
 
     fn predicate_logic(

@@ -3,6 +3,7 @@
 //! Read next: `execute/convert.rs`.
 
 use super::Compiler;
+use super::half::PACKED;
 use super::modifiers::Modifiers;
 use super::slots::operand;
 use crate::error::Error;
@@ -25,6 +26,13 @@ impl<'a> Compiler<'_, 'a> {
         let rounding = modifiers.rounding();
         let flush = modifiers.take("ftz");
         let saturate = modifiers.take("sat");
+        if let Some(half) = modifiers.choose(&PACKED) {
+            let plain = integral.is_none() && !flush && !saturate;
+            return match rounding {
+                Some(rounding) if plain => self.convert_packed(instruction, modifiers, half, rounding),
+                _ => Err(modifiers.unsupported()),
+            };
+        }
         let to = modifiers.element_if(|element| element != ScalarType::Predicate)?;
         let from = modifiers.element_if(|element| element != ScalarType::Predicate)?;
         modifiers.finish(2..=2)?;
@@ -52,5 +60,33 @@ impl<'a> Compiler<'_, 'a> {
             register_bits,
         });
         self.emit_guarded(instruction, Op::Convert { conversion, d, a })
+    }
+    /// `cvt.rn.f16x2.f32 d, a, b`: `a` becomes the upper half, `b` the lower.
+    fn convert_packed(
+        &mut self,
+        instruction: &InstructionSyntax<'a>,
+        modifiers: &mut Modifiers<'_, 'a>,
+        to: ScalarType,
+        rounding: Rounding,
+    ) -> Result<(), Error> {
+        let from = modifiers.element_if(|element| element == ScalarType::F32)?;
+        modifiers.finish(3..=3)?;
+        let [upper, lower] = self.values(instruction, 1, from)?;
+        let d = self.result(instruction, 32)?;
+        let mut parts = [0; 4];
+        for (part, a) in parts.iter_mut().zip([lower, upper]) {
+            *part = self.new_slot(instruction.line)?;
+            let conversion = Box::new(Conversion {
+                from,
+                to,
+                rounding,
+                integral: false,
+                flush: false,
+                saturate: false,
+                register_bits: 16,
+            });
+            self.emit_guarded(instruction, Op::Convert { conversion, d: *part, a })?;
+        }
+        self.emit_guarded(instruction, Op::Pack { d, parts, count: 2, bits: 16 })
     }
 }

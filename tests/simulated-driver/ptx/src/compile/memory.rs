@@ -1,4 +1,4 @@
-//! ld, st, atom, red, fences and hints.
+//! ld, st, atom, red, cp.async, fences and hints.
 //!
 //! Cache operators and eviction hints change no result and are skipped. Read next: `execute/memory.rs`.
 
@@ -163,6 +163,45 @@ impl<'a> Compiler<'_, 'a> {
         let c =
             if values == 2 { self.value(instruction, operand(instruction, first + 2)?, element)? } else { b };
         self.emit_guarded(instruction, Op::Atomic { place, op, element, d, b, c })
+    }
+
+    /// `cp.async`: a copy from global to shared memory, done at once, so that waiting for it is nothing.
+    pub(super) fn copy_async(
+        &mut self,
+        instruction: &InstructionSyntax<'a>,
+        modifiers: &mut Modifiers<'_, 'a>,
+    ) -> Result<(), Error> {
+        if !modifiers.take("async") {
+            return Err(modifiers.unsupported());
+        }
+        if modifiers.take("commit_group") || modifiers.take("wait_all") {
+            return modifiers.finish(0..=0);
+        }
+        if modifiers.take("wait_group") {
+            return modifiers.finish(1..=1);
+        }
+        modifiers.discard(is_hint);
+        let spaces = modifiers.take("shared") || modifiers.take("shared::cta");
+        if !(spaces && modifiers.take("global")) {
+            return Err(modifiers.unsupported());
+        }
+        modifiers.finish(3..=3)?;
+        let count = match operand(instruction, 2)? {
+            Operand::Integer(4) => 1,
+            Operand::Integer(8) => 2,
+            Operand::Integer(16) => 4,
+            _ => return Err(modifiers.unsupported()),
+        };
+        let to =
+            self.place(instruction, operand(instruction, 0)?, Some(Space::Shared), ScalarType::B32, count)?;
+        let from =
+            self.place(instruction, operand(instruction, 1)?, Some(Space::Global), ScalarType::B32, count)?;
+        let mut parts: [Slot; 4] = [0; 4];
+        for part in parts.iter_mut().take(usize::from(count)) {
+            *part = self.new_slot(instruction.line)?;
+        }
+        self.emit_guarded(instruction, Op::Load { place: from, d: parts, extend: None, polls: false })?;
+        self.emit_guarded(instruction, Op::Store { place: to, s: parts })
     }
 
     pub(super) fn fence_or_hint(

@@ -270,7 +270,7 @@ fn compared_type(
     use Comparison::{Equal, Greater, GreaterEqual, Less, LessEqual, NotEqual};
     let ordinary = matches!(comparison, Equal | NotEqual | Less | LessEqual | Greater | GreaterEqual);
     match element {
-        ScalarType::F32 | ScalarType::F64 if !unsigned => Ok(element),
+        ScalarType::F16 | ScalarType::BF16 | ScalarType::F32 | ScalarType::F64 if !unsigned => Ok(element),
         ScalarType::B16 | ScalarType::B32 | ScalarType::B64
             if unsigned || matches!(comparison, Equal | NotEqual) =>
         {

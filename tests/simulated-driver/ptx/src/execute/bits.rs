@@ -3,7 +3,7 @@
 //! Shift counts clamp; they do not wrap. Read next: `float.rs`.
 
 use super::registers::{map1, map2, map3};
-use crate::program::{IntegerOp, PermuteMode};
+use crate::program::{DotHalf, DotShape, IntegerOp, PermuteMode};
 use crate::types::{LANE_COUNT, Lanes, sign_extend, width_mask};
 
 /// The operations that look at bits only, and at the sign where `signed` says so.
@@ -50,6 +50,7 @@ pub(crate) fn compute(
         IntegerOp::Permute(mode) => {
             map3(x, y, z, move |a: u32, b: u32, control: u32| permute(a, b, control, mode))
         }
+        IntegerOp::Dot(shape) => map3(x, y, z, move |a: u32, b: u32, c: u32| dot(a, b, c, shape)),
         // The arithmetic operations are `integer.rs`'s.
         _ => *x,
     }
@@ -134,4 +135,25 @@ fn permute(a: u32, b: u32, control: u32, mode: PermuteMode) -> u32 {
         }
     };
     u32::from_le_bytes(pick)
+}
+
+/// `dp4a` and `dp2a`.
+fn dot(a: u32, b: u32, c: u32, shape: DotShape) -> u32 {
+    let byte = |index: u32| {
+        let byte = (b >> (8 * index)) as u8;
+        if shape.b_signed { i64::from(byte as i8) } else { i64::from(byte) }
+    };
+    let first = |index: u32, bits: u32| {
+        let part = a >> (bits * index) & ((1 << bits) - 1);
+        let unused = 32 - bits;
+        if shape.a_signed { i64::from((part << unused) as i32 >> unused) } else { i64::from(part) }
+    };
+    let sum: i64 = match shape.halves {
+        None => (0..4).map(|index| first(index, 8) * byte(index)).sum(),
+        Some(half) => {
+            let start = if half == DotHalf::High { 2 } else { 0 };
+            (0..2).map(|index| first(index, 16) * byte(start + index)).sum()
+        }
+    };
+    (i64::from(c) + sum) as u32
 }

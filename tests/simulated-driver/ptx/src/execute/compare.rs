@@ -2,10 +2,12 @@
 //!
 //! Read next: `memory.rs`.
 
+use super::convert::widen;
 use super::float::{self, Real, flush_single};
 use super::integer::with_integer;
 use super::registers::{Registers, map1, mask2};
 use crate::program::{Compare, Comparison, FloatTest, Guard, Logic, PredicateSlot, Slot};
+use crate::soft::Format;
 use crate::types::{LANE_COUNT, Lanes, ScalarType};
 
 /// The lanes where the comparison holds, before it is combined.
@@ -17,6 +19,14 @@ fn holds(registers: &Registers, compare: &Compare) -> u32 {
         }
         ScalarType::F32 => holds_real::<f32>(compare.comparison, x, y),
         ScalarType::F64 => holds_real::<f64>(compare.comparison, x, y),
+        element @ (ScalarType::F16 | ScalarType::BF16) => {
+            let double = |bits: u64| {
+                let bits = bits & 0xffff;
+                let subnormal = compare.flush && Format::of(element).is_subnormal(bits);
+                widen(if subnormal { bits & 0x8000 } else { bits }, element).to_bits()
+            };
+            holds_real::<f64>(compare.comparison, &map1(x, double), &map1(y, double))
+        }
         element => with_integer!(element, T => match compare.comparison {
             Comparison::Equal => mask2(x, y, |a: T, b: T| a == b),
             Comparison::NotEqual => mask2(x, y, |a: T, b: T| a != b),

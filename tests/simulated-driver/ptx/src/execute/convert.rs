@@ -58,7 +58,7 @@ fn integral(value: f64, rounding: Rounding) -> f64 {
 }
 
 /// The exact value of a float of any of the formats.
-fn widen(bits: u64, element: ScalarType) -> f64 {
+pub(crate) fn widen(bits: u64, element: ScalarType) -> f64 {
     match element {
         ScalarType::F64 => f64::from_bits(bits),
         ScalarType::F32 => f64::from(f32::from_bits(bits as u32)),
@@ -144,6 +144,15 @@ fn float_to_float(value: f64, conversion: &Conversion) -> u64 {
         true => 0.0,
         false => value,
     };
+    narrow_with(value, to, rounding)
+}
+
+/// The nearest value of the format.
+pub(crate) fn narrow(value: f64, to: ScalarType) -> u64 {
+    narrow_with(value, to, Rounding::NearestEven)
+}
+
+fn narrow_with(value: f64, to: ScalarType, rounding: Rounding) -> u64 {
     let format = Format::of(to);
     match Format::DOUBLE.parts(value.to_bits()) {
         Parts::NotANumber => format.not_a_number(),

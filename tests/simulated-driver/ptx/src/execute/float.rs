@@ -202,8 +202,28 @@ fn compute<T: Real>(op: FloatOp, rounding: Rounding, x: &Lanes, y: &Lanes, z: &L
         FloatOp::Log2 => map1(x, |a: T| T::narrow(a.widen().log2()).canonical()),
         FloatOp::Sin => map1(x, |a: T| T::narrow(a.widen().sin()).canonical()),
         FloatOp::Cos => map1(x, |a: T| T::narrow(a.widen().cos()).canonical()),
+        FloatOp::GrossReciprocal => map1(x, |a: T| T::narrow(gross(a.widen(), |a| 1.0 / a)).canonical()),
+        FloatOp::GrossReciprocalSquareRoot => {
+            map1(x, |a: T| T::narrow(gross(a.widen(), |a| 1.0 / a.sqrt())).canonical())
+        }
         FloatOp::Tanh => map1(x, |a: T| T::narrow(a.widen().tanh()).canonical()),
     }
+}
+
+/// PTX ISA, "rcp.approx.ftz.f64": operand and result have 20 bits of fraction in the upper half and zeros in the
+/// lower; subnormals count as zero.
+fn gross(value: f64, function: impl Fn(f64) -> f64) -> f64 {
+    const LOW: u64 = 0xffff_ffff;
+    let flush = |value: f64| if value.is_subnormal() { 0f64.copysign(value) } else { value };
+    let result = function(flush(f64::from_bits(value.to_bits() & !LOW)));
+    if result.is_nan() {
+        return f64::from_bits(0x7fff_ffff_0000_0000);
+    }
+    if result.is_infinite() {
+        return result;
+    }
+    // The fraction may carry into the exponent, as it should.
+    flush(f64::from_bits(result.to_bits().wrapping_add(1 << 31) & !LOW))
 }
 
 /// The operations that exist with directed roundings.
