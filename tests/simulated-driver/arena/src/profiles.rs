@@ -129,7 +129,7 @@ mod tests {
         for name in names() {
             let device = by_name(name).expect(name);
             for scale in [1, crate::defaults::SCALE] {
-                let config = ArenaConfig { scale, scrub_delay_ms: 0, devices: vec![device.clone()] };
+                let config = ArenaConfig { scale, devices: vec![device.clone()], ..ArenaConfig::default() };
                 config.resolve().unwrap_or_else(|error| panic!("{name} / {scale}: {error}"));
             }
         }

@@ -120,6 +120,10 @@ proptest! {
                     _ => if x < y { a } else { b },
                 }
             });
+            let set = format!("set.le.{name}.{name} %d, %a0, %a1;");
+            check(&set, 16, 16, &operands, |a, b, _, _| {
+                if widen(a, format) <= widen(b, format) { narrow(1.0, format) } else { 0 }
+            });
             check(&format!("neg.{name}x2 %d, %a0;"), 32, 32, &operands, |a, _, _, _| a ^ 0x8000_8000);
         }
     }

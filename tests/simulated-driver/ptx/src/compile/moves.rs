@@ -175,7 +175,8 @@ impl<'a> Compiler<'_, 'a> {
         let logic = modifiers.choose(&[("and", Logic::And), ("or", Logic::Or), ("xor", Logic::Xor)]);
         let flush = modifiers.take("ftz");
         let written = if instruction.opcode == "set" {
-            let known = |element| matches!(element, ScalarType::U32 | ScalarType::S32 | ScalarType::F32);
+            use ScalarType::{BF16, F16, F32, S32, U32};
+            let known = |element| matches!(element, U32 | S32 | F32 | F16 | BF16);
             Some(modifiers.element_if(known)?)
         } else {
             None
@@ -192,9 +193,13 @@ impl<'a> Compiler<'_, 'a> {
         let compare = Box::new(Compare { comparison, element, flush, a, b, combine });
         let target = operand(instruction, 0)?;
         if let Some(written) = written {
-            let d = self.destination(instruction, target, 32)?.0;
-            let ones =
-                if written == ScalarType::F32 { u64::from(1f32.to_bits()) } else { u64::from(u32::MAX) };
+            let d = self.destination(instruction, target, written.bits())?.0;
+            let ones = match written {
+                ScalarType::F32 => u64::from(1f32.to_bits()),
+                ScalarType::F16 => 0x3c00,
+                ScalarType::BF16 => 0x3f80,
+                _ => u64::from(u32::MAX),
+            };
             return self.emit_guarded(instruction, Op::CompareValue { compare, d, ones });
         }
         let (first, second) = match target {
