@@ -100,6 +100,7 @@ pub(crate) const ABSENT: CUresult = Err(CUerror::SHARED_OBJECT_SYMBOL_NOT_FOUND)
 
 /// Makes one hook. Kinds:
 /// * `gate` — waits for the turn, calls the driver, leaves;
+/// * `checked(path)` — asks `path(arguments...)`, whose error is the answer; else as `gate`;
 /// * `gate(path)` — waits for the turn, calls the handler `path(real, arguments...)`, leaves;
 /// * `gate_room` — as `gate`, and makes room when the driver is out of memory;
 /// * `room` — not gated, makes room when the driver is out of memory;
@@ -134,6 +135,26 @@ macro_rules! hook {
                 Err(error) => return Err(error),
             };
             // SAFETY: the program's arguments under the program's contract with the driver.
+            let result = unsafe { real($($argument),*) };
+            entered.leave();
+            result
+        } }
+    };
+    (checked($check:path) $name:ident ($($argument:ident: $type:ty),*)) => {
+        hook! { @ $name ($($argument: $type),*) real {
+            let checked = boundary::quietly(|| {
+                #[allow(unused_unsafe, reason = "most checks are safe")]
+                // SAFETY: as below.
+                unsafe { $check($($argument),*) }
+            });
+            if let Some(Err(error)) = checked {
+                return Err(error);
+            }
+            let entered = match gate::enter() {
+                Ok(entered) => entered,
+                Err(error) => return Err(error),
+            };
+            // SAFETY: as above.
             let result = unsafe { real($($argument),*) };
             entered.leave();
             result

@@ -52,6 +52,7 @@ workloads! {
     a_host_function_and_a_mutex_held_at_the_gate: "hostfunc" by Dlsym, 4 rounds;
     a_graph_replayed_twenty_times: "capture" by ProcAddress, 20 rounds;
     random_allocations_and_frees: "allocfree" by Dlsym, 8 rounds;
+    ranges_that_leave_an_allocation: "ranges" by Dlsym, 4 rounds;
     signals_while_calls_wait: "signals" by Linked, 4 rounds;
     children_by_vfork_and_fork: "children" by Dlsym, 4 rounds;
 }

@@ -9,6 +9,7 @@
 //! | called by | what |
 //! |---|---|
 //! | hooks, any thread | `calls::*`: `None` means "not ours, forward to the driver" |
+//! | hooks of copies and fills, any thread | `bounds::*`: an error means "the driver would refuse this range" |
 //! | context hooks, any thread | [`Memory::context_created`], [`Memory::context_leaving`] (before), [`Memory::context_gone`] or [`Memory::context_stays`] (after) |
 //! | the thread that reads the socket | [`Memory::turn_began`], [`Memory::turn_ended`], [`Memory::credits_arrived`], [`Memory::with_claims`] |
 //! | the worker only | [`Memory::restore`], [`Memory::evict`], [`Memory::tidy`], [`Memory::synchronised`], [`Memory::if_complete`] |
@@ -17,10 +18,12 @@
 //! climbs and descends), `restore.rs` and `evict.rs` (who moves it), `segments.rs`, `lane.rs`.
 
 mod allocate;
+pub(crate) mod bounds;
 mod cache;
 pub(crate) mod calls;
 mod driver;
 mod evict;
+mod extents;
 mod frames;
 mod info;
 mod lane;
@@ -39,11 +42,12 @@ mod tidy;
 pub(crate) use driver::{Context, Driver};
 pub(crate) use real_driver::RealDriver;
 
+use extents::Extents;
 use lane::Lanes;
 use state::State;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use turnus_bindings::{CUerror, types::CUdevice};
 use turnus_protocol::{ClientMessage, DeviceUuid, Reason, SegmentId};
 
@@ -118,6 +122,8 @@ pub(crate) struct Memory {
     scheduler: Box<dyn Scheduler>,
     /// Bookkeeping. Held for short, never across a driver call that waits or an answer of the daemon.
     state: Mutex<State>,
+    /// Where the allocations in the table end; readable without the lock above.
+    extents: Arc<Extents>,
     /// Streams and pinned buffers; who holds this lock is the only one to move frames.
     lanes: Mutex<Lanes>,
 }
@@ -156,10 +162,12 @@ pub(crate) fn forget() {
 impl Memory {
     /// A memory in which nothing is allocated.
     pub(crate) fn new(driver: Box<dyn Driver>, scheduler: Box<dyn Scheduler>, handle_bytes: u64) -> Memory {
+        let state = State::new(handle_bytes);
         Memory {
             driver,
             scheduler,
-            state: Mutex::new(State::new(handle_bytes)),
+            extents: state.table.extents(),
+            state: Mutex::new(state),
             lanes: Mutex::new(Lanes::default()),
         }
     }

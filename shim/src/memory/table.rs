@@ -5,10 +5,12 @@
 //! the program's. Pure bookkeeping: no driver, no daemon. Read next: `frames.rs`, `state.rs`.
 
 use super::driver::Context;
+use super::extents::Extents;
 use super::frames::{Content, Frame, Rung};
 use super::ranges::Ranges;
 use super::segments::Segments;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 use turnus_bindings::types::CUdevice;
 
@@ -91,9 +93,16 @@ pub(crate) struct Table {
     freed: BTreeSet<(CUdevice, u64, u64)>,
     /// Address ranges that nothing is mapped in any more.
     retired: Vec<(u64, u64)>,
+    /// The same allocations and blocks, for who must not wait for the lock of all this.
+    extents: Arc<Extents>,
 }
 
 impl Table {
+    /// Where allocations and blocks end, as this table keeps it.
+    pub(crate) fn extents(&self) -> Arc<Extents> {
+        Arc::clone(&self.extents)
+    }
+
     /// The allocation that contains this address.
     pub(crate) fn find(&self, address: u64) -> Option<&Allocation> {
         let (_, allocation) = self.allocations.range(..=address).next_back()?;
@@ -108,11 +117,13 @@ impl Table {
 
     /// Enters an allocation into a live block.
     pub(crate) fn add_allocation(&mut self, allocation: Allocation) {
+        self.extents.add_allocation(allocation.address, allocation.bytes);
         self.allocations.insert(allocation.address, allocation);
     }
 
     /// Takes out the allocation that begins at this address.
     pub(crate) fn remove_allocation(&mut self, address: u64) -> Option<Allocation> {
+        self.extents.remove_allocation(address);
         self.allocations.remove(&address)
     }
 
@@ -135,6 +146,7 @@ impl Table {
         if block.slab.is_some() {
             self.slabs.insert((block.ordinal, base));
         }
+        self.extents.add_block(base, block.bytes);
         self.blocks.insert(base, block);
     }
 
@@ -247,6 +259,7 @@ impl Table {
         if block.has_nothing() {
             self.freed.remove(&(block.ordinal, block.bytes, base));
             self.retired.push((base, block.bytes));
+            self.extents.remove_block(base);
             self.blocks.remove(&base);
         }
     }

@@ -124,6 +124,13 @@ impl FakeDriver {
         (inner.reservations.len(), inner.physical.len(), inner.mappings.len())
     }
 
+    /// Whether the address is in a reservation.
+    pub(super) fn holds_addresses(&self, address: u64) -> bool {
+        let inner = self.inner();
+        let before = inner.reservations.range(..=address).next_back();
+        before.is_some_and(|(start, bytes)| address - start < *bytes)
+    }
+
     /// What the program's work does; panics where the device would fault.
     pub(super) fn touch(&self, address: u64, bytes: u64, mut act: impl FnMut(u64, &mut [u8])) {
         self.inner().touch(address, bytes, &mut act);

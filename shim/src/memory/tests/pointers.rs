@@ -83,6 +83,47 @@ fn an_allocation_ends_where_the_program_asked_it_to() {
 }
 
 #[test]
+fn a_range_is_admitted_while_it_is_allocated_wherever_its_bytes_are() {
+    let mut world = World::new(16 << 20);
+    let (tiny, small) = (world.allocate(5).expect("room"), world.allocate(3000).expect("room"));
+    let large = world.allocate(2 * HANDLE_BYTES + 5).expect("room");
+    let check = |world: &World| {
+        for (address, bytes) in [(tiny, 5), (small, 3000), (large, 2 * HANDLE_BYTES + 5)] {
+            assert!(world.memory.extents.admits(address, bytes));
+            assert!(world.memory.extents.admits(address + bytes - 1, 1));
+            assert!(!world.memory.extents.admits(address, bytes + 1));
+            assert!(!world.memory.extents.admits(address + 1, bytes));
+        }
+    };
+    check(&world);
+    world.begin(u64::MAX);
+    check(&world);
+    world.end();
+    world.evict_all();
+    check(&world);
+    for address in [tiny, small, large] {
+        world.free(address);
+        assert!(world.driver.holds_addresses(address) != world.memory.extents.admits(address, 1));
+    }
+    world.finish();
+}
+
+#[test]
+fn addresses_in_the_cache_are_refused_until_the_driver_has_them_back() {
+    let mut world = World::new(16 << 20);
+    let address = world.allocate(2 * HANDLE_BYTES).expect("room");
+    world.begin(u64::MAX);
+    world.free(address);
+    assert!(world.driver.holds_addresses(address), "its frames are cached");
+    assert!(!world.memory.extents.admits(address, 1));
+    world.end();
+    world.evict_all();
+    assert!(!world.driver.holds_addresses(address));
+    assert!(world.memory.extents.admits(address, 1), "now it may be anybody's");
+    world.finish();
+}
+
+#[test]
 fn synchronous_memory_operations_are_asked_of_the_context() {
     let mut world = World::new(16 << 20);
     let address = world.allocate(HANDLE_BYTES).expect("room");
