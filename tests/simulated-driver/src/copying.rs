@@ -25,7 +25,7 @@ pub fn device_memory(address: u64, bytes: u64) -> Result<Memory> {
     let space = &driver()?.space;
     match space.place(address) {
         Some(Place::Allocation(base, allocation)) => {
-            let inside = address - base + bytes <= allocation.bytes;
+            let inside = bytes <= allocation.bytes - (address - base);
             if inside { Ok(Memory::Device(address)) } else { Err(CUerror::INVALID_VALUE) }
         }
         Some(Place::Mapping(..) | Place::Reserved(..)) => Ok(Memory::Device(address)),

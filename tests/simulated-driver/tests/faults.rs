@@ -94,6 +94,9 @@ fn a_copy_beyond_an_allocation_is_refused() {
         fails!(INVALID_VALUE, cuMemcpyHtoD_v2(place, std::ptr::null(), 4));
         fails!(INVALID_VALUE, cuMemsetD32_v2(place + 2, 0, 1));
         fails!(INVALID_VALUE, cuMemsetD8_v2(place, 0, 101));
+        // An end that wraps around the address space.
+        fails!(INVALID_VALUE, cuMemsetD8_v2(place + 50, 0, usize::MAX - 20));
+        fails!(INVALID_VALUE, cuMemcpyDtoD_v2(place, place + 50, usize::MAX - 20));
         ok!(cuCtxSynchronize());
     });
 }
