@@ -241,7 +241,13 @@ fn nonsense_for_memory_is_refused_with_an_example() {
 #[test]
 fn options_of_the_daemon_that_make_no_sense_are_refused() {
     let sandbox = Sandbox::without_daemon(Setup::default());
-    for options in [["--quantum-ms", "soon"], ["--host-pool", "plenty"], ["--log", "=,="]] {
+    for options in [
+        ["--quantum-ms", "soon"],
+        ["--quantum-ms", "0"],
+        ["--handle-bytes", "3M"],
+        ["--host-pool", "plenty"],
+        ["--log", "=,="],
+    ] {
         let mut command = Command::new(artifacts::turnusd());
         command.arg("--directory").arg(sandbox.directory()).args(options);
         let outcome = sandbox.run("turnusd", command);
@@ -258,7 +264,7 @@ fn programs_that_cannot_be_started_are_told_apart_as_a_shell_does() {
     let plain = sandbox.folder().join("plain");
     fs::write(&plain, "echo hello\n").expect("file");
     sandbox.run_under(&plain, &[]).assert_refusal(126, &["plain", "chmod +x"]);
-    sandbox.run_under(sandbox.folder(), &[]).assert_refusal(126, &["cannot be executed"]);
+    sandbox.run_under(sandbox.folder(), &[]).assert_refusal(126, &["folder", "cannot be executed"]);
     assert_unharmed(&sandbox);
 }
 

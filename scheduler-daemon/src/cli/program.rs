@@ -44,7 +44,7 @@ pub fn find(name: &OsStr) -> Result<PathBuf, Failure> {
             ),
         ),
         None if is_folder && shown.contains('/') => {
-            Failure::new(exit_code::NOT_EXECUTABLE, format!("{shown} is a folder, no program"))
+            Failure::new(exit_code::NOT_EXECUTABLE, format!("{shown} is a folder and cannot be executed"))
         }
         None => Failure::new(exit_code::NOT_FOUND, format!("there is no program {shown}")),
     })
