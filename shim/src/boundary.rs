@@ -130,16 +130,19 @@ macro_rules! hook {
     };
     (gate $name:ident ($($argument:ident: $type:ty),*)) => {
         hook! { @ $name ($($argument: $type),*) real {
-            let entered = match gate::enter() {
-                Ok(entered) => entered,
-                Err(error) => return Err(error),
-            };
-            // SAFETY: the program's arguments under the program's contract with the driver.
-            let result = unsafe { real($($argument),*) };
-            entered.leave();
-            result
+            hook! { @ gated real ($($argument),*) }
         } }
     };
+    (@ gated $real:ident ($($argument:ident),*)) => {{
+        let entered = match gate::enter() {
+            Ok(entered) => entered,
+            Err(error) => return Err(error),
+        };
+        // SAFETY: the program's arguments under the program's contract with the driver.
+        let result = unsafe { $real($($argument),*) };
+        entered.leave();
+        result
+    }};
     (checked($check:path) $name:ident ($($argument:ident: $type:ty),*)) => {
         hook! { @ $name ($($argument: $type),*) real {
             let checked = boundary::quietly(|| {
@@ -150,14 +153,7 @@ macro_rules! hook {
             if let Some(Err(error)) = checked {
                 return Err(error);
             }
-            let entered = match gate::enter() {
-                Ok(entered) => entered,
-                Err(error) => return Err(error),
-            };
-            // SAFETY: as above.
-            let result = unsafe { real($($argument),*) };
-            entered.leave();
-            result
+            hook! { @ gated real ($($argument),*) }
         } }
     };
     (gate($handler:path) $name:ident ($($argument:ident: $type:ty),*)) => {

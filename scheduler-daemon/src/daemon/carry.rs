@@ -15,11 +15,10 @@ use turnus_protocol::{DaemonMessage, encode};
 impl Server {
     /// Does one thing that the core asked for.
     pub(super) fn carry_out(&mut self, output: Output) {
-        if write_word(&self.tenants, &output) {
-            return;
-        }
         match output {
-            Output::OpenGate { .. } | Output::CloseGate { .. } | Output::SetOthersWaiting { .. } => {}
+            word @ (Output::OpenGate { .. } | Output::CloseGate { .. } | Output::SetOthersWaiting { .. }) => {
+                write_word(&self.tenants, &word);
+            }
             Output::Send { member, message } => {
                 if let Some(number) = self.by_member.get(&member).copied() {
                     self.send_wire(number, &translate::to_wire(message), None);
