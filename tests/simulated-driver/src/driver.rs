@@ -48,7 +48,11 @@ pub fn initialise() -> Result<()> {
         return Ok(());
     }
     let arena = Arena::open().map_err(arena_error)?;
-    let visible = visible::choose(arena.devices(), std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
+    // That a lost device is left out, and others take its index, is what programs on such machines show; not seen
+    // on a card.
+    let present = |device: &&Device| !arena.device_is_lost(device.index);
+    let present: Vec<&Device> = arena.devices().iter().filter(present).collect();
+    let visible = visible::choose(&present, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
     if visible.is_empty() {
         return Err(CUerror::NO_DEVICE);
     }
@@ -109,6 +113,7 @@ pub fn arena_error(error: ArenaError) -> CUerror {
     match error {
         ArenaError::OutOfMemory { .. } => CUerror::OUT_OF_MEMORY,
         ArenaError::Forked => CUerror::NOT_INITIALIZED,
+        ArenaError::Unavailable { .. } => CUerror::DEVICE_UNAVAILABLE,
         ArenaError::Size { .. } | ArenaError::NotHeld { .. } | ArenaError::ForeignDescriptor { .. } => {
             CUerror::INVALID_VALUE
         }

@@ -8,11 +8,13 @@ use std::sync::atomic::Ordering;
 
 use turnus_bindings::CUerror;
 
+use crate::call;
 use crate::device::attributes::{BLOCK_MAX, BLOCK_THREADS_MAX, GRID_MAX, SHARED_BYTES_OPTIN};
 use crate::driver::driver;
 use crate::entry::occupancy;
 use crate::execution::Work;
 use crate::module::Function;
+use crate::module::endless::Endless;
 use crate::module::kernel::Kernel;
 use crate::space::Result;
 
@@ -58,6 +60,9 @@ pub unsafe fn kernel_work(
 
 /// A launch with parameters that lie as the kernel wants them. The shape has been checked.
 pub fn packed_work(function: &Arc<Function>, shape: Shape, parameters: Vec<u8>) -> Result<Work> {
+    if let Some(hang) = call::take_hang() {
+        return Ok(Work::Kernel(Arc::new(Endless { timeout: hang.timeout })));
+    }
     let (_, space) = driver()?.engines(function.context.device);
     Ok(Work::Kernel(Arc::new(Kernel { space, function: Arc::clone(function), shape, parameters })))
 }

@@ -8,6 +8,7 @@ use crate::alive::AliveFile;
 use crate::config::{ArenaConfig, CONFIG_FILE, DIRECTORY_VARIABLE, Device};
 use crate::engine::LocalQueue;
 use crate::error::ArenaError;
+use crate::incidents::Presence;
 use crate::layout::{DeviceState, Shared};
 use crate::mapping::{ForkMark, Mapping};
 use crate::rows::Holder;
@@ -34,6 +35,7 @@ pub struct Arena {
     pub(crate) slot: usize,
     memories: Vec<DeviceMemory>,
     pub(crate) queues: Vec<LocalQueue>,
+    pub(crate) presences: Vec<Presence>,
     fork_mark: ForkMark,
 }
 
@@ -72,6 +74,7 @@ impl Arena {
         let arena = Self {
             directory: directory.to_owned(),
             queues: devices.iter().map(|_| LocalQueue::default()).collect(),
+            presences: devices.iter().map(|_| Presence::default()).collect(),
             devices,
             peer_access: config.peer_access,
             scrub_delay_ns: config.scrub_delay_ms * 1_000_000,

@@ -68,7 +68,7 @@ fn take_slot(shared: &Shared, alive: &AliveFile) -> Result<Option<(File, usize)>
 }
 
 /// Drop the holds of dead clients and exports. The caller has the lock.
-fn bury_dead(shared: &Shared, alive: &AliveFile) -> Reaped {
+pub(crate) fn bury_dead(shared: &Shared, alive: &AliveFile) -> Reaped {
     let header = shared.header();
     let is_dead = |holder: &Holder| !alive.is_alive(alive_byte(*holder));
     let clients: Vec<usize> = (0..header.client_high.load(Acquire) as usize)
@@ -97,6 +97,7 @@ impl crate::layout::DeviceState<'_> {
     fn forget_engine_user(&self, slot: usize) {
         self.tables.waiters[slot].ticket.store(0, SeqCst);
         self.tables.waiters[slot].activity.clear();
+        self.tables.waiters[slot].contexts.store(0, SeqCst);
         let owner = self.tables.engine_owner.load(SeqCst);
         if owner as Holder == client_holder(slot) {
             // When this fails somebody else has taken the engine over already.

@@ -18,6 +18,14 @@ pub fn now_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// The same clock as [`now_ns`], some milliseconds behind it, for a few nanoseconds.
+pub(crate) fn coarse_now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: clock_gettime writes one timespec, which `time` is; the clock exists on all Linux systems.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// Wait until `deadline_ns`.
 pub fn sleep_until(deadline_ns: u64) {
     sleep_until_or(deadline_ns, &AtomicBool::new(false));

@@ -5,6 +5,7 @@
 //! shared memory. `defaults.rs` has the default card with its sources, `arena.rs` the opening.
 
 use crate::defaults;
+use crate::modes::ComputeMode;
 use crate::profiles;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -139,6 +140,8 @@ pub struct DeviceConfig {
     pub compute_minor: u32,
     /// Number of streaming multiprocessors.
     pub multiprocessor_count: u32,
+    /// Who may have contexts: `default`, `exclusive_process` or `prohibited`. Read when the machine is made.
+    pub compute_mode: ComputeMode,
 }
 
 /// One device as the machine has it: scaled, checked, nothing optional.

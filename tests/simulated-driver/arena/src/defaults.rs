@@ -4,6 +4,7 @@
 //! its own `devices.toml`.
 
 use crate::config::DeviceConfig;
+use crate::modes::ComputeMode;
 
 /// 80 GiB become 1.25 GiB and 2 MiB become 32 KiB: fits small machines, times unchanged.
 pub(crate) const SCALE: u64 = 64;
@@ -37,6 +38,7 @@ impl Default for DeviceConfig {
             compute_major: 8,
             compute_minor: 0,
             multiprocessor_count: 108,
+            compute_mode: ComputeMode::Default,
         }
     }
 }

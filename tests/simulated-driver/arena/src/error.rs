@@ -43,6 +43,14 @@ pub enum ArenaError {
         /// The index given.
         device: usize,
     },
+    /// The device may not be used now.
+    #[error("device {device} is unavailable: {reason}")]
+    Unavailable {
+        /// The device.
+        device: usize,
+        /// Why.
+        reason: &'static str,
+    },
     /// Sizes must be positive multiples of the granularity.
     #[error("{bytes} bytes is not a positive multiple of the granularity of {granularity_bytes} bytes")]
     Size {

@@ -1,11 +1,28 @@
-//! Misfortunes of devices that a test or a tool brings about by files in the machine's directory.
+//! Misfortunes of devices that a test, a tool or a fault rule brings about by files in the machine's directory.
 //!
 //! `lost-<index>`: while it exists the device has fallen off the bus. `xid`: lines `<index> <xid>`, appended as
-//! the kernel module would log them. Neither changes memory or tables. The simulated NVML reports both.
+//! the kernel module would log them. Neither changes memory or tables. The simulated NVML reports both; the
+//! simulated driver asks often whether a device is lost, and so looks at the file only now and then.
 
 use crate::arena::Arena;
+use crate::clock::coarse_now_ns;
 use crate::error::ArenaError;
 use std::io::Write;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// How long a device counts as present after a look at its marker.
+const LOOK_NS: u64 = 4_000_000;
+/// "GPU has fallen off the bus": NVIDIA, Xid catalog.
+pub const XID_FALLEN_OFF_THE_BUS: u64 = 79;
+
+/// What this process knows of a device's presence.
+#[derive(Debug, Default)]
+pub(crate) struct Presence {
+    is_lost: AtomicBool,
+    looked_ns: AtomicU64,
+}
 
 /// Name of the log of XID errors in the directory of the machine.
 pub const XID_FILE: &str = "xid";
@@ -25,6 +42,32 @@ impl Arena {
     /// Whether the marker `lost-<index>` lies in the directory.
     pub fn device_is_lost(&self, device: usize) -> bool {
         self.directory().join(format!("lost-{device}")).exists()
+    }
+
+    /// Whether the device was lost at any time since this process attached: it stays lost to it. A new marker is
+    /// seen within some milliseconds.
+    pub fn device_was_lost(&self, device: usize) -> bool {
+        let Some(presence) = self.presences.get(device) else { return false };
+        if presence.is_lost.load(Relaxed) {
+            return true;
+        }
+        let now_ns = coarse_now_ns();
+        if now_ns.saturating_sub(presence.looked_ns.load(Relaxed)) < LOOK_NS {
+            return false;
+        }
+        presence.looked_ns.store(now_ns, Relaxed);
+        let is_lost = self.device_is_lost(device);
+        presence.is_lost.fetch_or(is_lost, Relaxed);
+        is_lost
+    }
+
+    /// Let a device fall off the bus: its marker and the line in the log.
+    pub fn lose_device(&self, device: usize) -> Result<(), ArenaError> {
+        self.device(device)?;
+        let path = self.directory().join(format!("lost-{device}"));
+        std::fs::write(&path, "").map_err(|source| ArenaError::File { what: "writing", path, source })?;
+        self.presences[device].is_lost.store(true, Relaxed);
+        self.report_xid(device, XID_FALLEN_OFF_THE_BUS)
     }
 
     /// The XID errors of all devices since the log was `from_bytes` long. A last line without its end, and lines
@@ -86,5 +129,31 @@ mod tests {
         let arena = Arena::open_at(machine.directory()).unwrap();
         std::fs::write(machine.directory().join("lost-1"), "").unwrap();
         assert_eq!([0, 1].map(|device| arena.device_is_lost(device)), [false, true]);
+    }
+
+    #[test]
+    fn a_device_that_was_lost_stays_lost_to_the_process_that_saw_it() {
+        let machine = TemporaryMachine::new(&ArenaConfig::with_devices(2)).unwrap();
+        let arena = Arena::open_at(machine.directory()).unwrap();
+        assert!(!arena.device_was_lost(0) && !arena.device_was_lost(1));
+        arena.lose_device(1).unwrap();
+        assert!(!arena.device_was_lost(0) && arena.device_was_lost(1));
+        assert_eq!(arena.xids(0).last().map(|xid| (xid.device, xid.code)), Some((1, 79)));
+        std::fs::remove_file(machine.directory().join("lost-1")).unwrap();
+        assert!(arena.device_was_lost(1) && !arena.device_is_lost(1));
+        let later = Arena::open_at(machine.directory()).unwrap();
+        assert!(!later.device_was_lost(1), "a new process finds the device again");
+    }
+
+    #[test]
+    fn a_marker_is_seen_soon() {
+        let machine = TemporaryMachine::new(&ArenaConfig::with_devices(1)).unwrap();
+        let arena = Arena::open_at(machine.directory()).unwrap();
+        assert!(!arena.device_was_lost(0));
+        std::fs::write(machine.directory().join("lost-0"), "").unwrap();
+        let begun = std::time::Instant::now();
+        while !arena.device_was_lost(0) {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(5), "the marker is not seen");
+        }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) const HOLDS: usize = 28;
 pub(crate) const CHARGES: usize = 1 << 16;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SimArena");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const PAGE_BYTES: usize = 4096;
 
 /// Start of the state file. All zero but the first five fields in a new machine.
@@ -77,6 +77,9 @@ pub(crate) struct DeviceTables {
     pub(crate) row_hint: AtomicU32,
     pub(crate) charge_high: AtomicU32,
     pub(crate) charge_hint: AtomicU32,
+    /// `ComputeMode` as a number.
+    pub(crate) compute_mode: AtomicU32,
+    unused: AtomicU32,
     pub(crate) waiters: [Waiter; CLIENTS],
     /// `generation << 8 | state` of each allocation; the word that commits.
     pub(crate) states: [AtomicU64; ROWS],
@@ -96,7 +99,8 @@ pub(crate) struct Waiter {
     pub(crate) ticket: AtomicU64,
     /// Futex; raised when the engine is handed to this client.
     pub(crate) wake: AtomicU32,
-    unused: AtomicU32,
+    /// Contexts that it has on the device.
+    pub(crate) contexts: AtomicU32,
     /// Nanoseconds of the compute engine that this client had.
     pub(crate) activity: Activity,
 }
@@ -143,14 +147,17 @@ impl Shared {
         crate::files::publish_with(directory, "state", |file| {
             file.set_len(bytes as u64)?;
             let mapping = Mapping::shared(file, bytes as u64).map_err(std::io::Error::other)?;
-            let header = Self { mapping, places: Vec::new() };
-            let header = header.header();
+            let shared = Self { mapping, places: places.clone() };
+            let header = shared.header();
             // SAFETY: the file has no name yet that another process looks for.
             unsafe { header.lock.initialise() }.map_err(std::io::Error::other)?;
             header.version.store(VERSION, Ordering::Relaxed);
             header.device_count.store(devices.len() as u32, Ordering::Relaxed);
             header.digest.store(digest, Ordering::Relaxed);
             header.made_ns.store(now_ns(), Ordering::Relaxed);
+            for (state, device) in shared.devices().zip(devices) {
+                state.tables.compute_mode.store(device.config.compute_mode as u32, Ordering::Relaxed);
+            }
             header.magic.store(MAGIC, Ordering::Release);
             Ok(())
         })

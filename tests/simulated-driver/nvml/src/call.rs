@@ -1,7 +1,7 @@
 //! What happens around every call: is the library initialised, shall the call fail, is it traced, did it panic.
 //!
-//! Faults: `SIMULATED_NVML_FAIL` and `SIMULATED_NVML_FAIL_FILE`, with the rules that the simulated driver has
-//! for its own calls. Trace: `SIMULATED_NVML_TRACE`, with the lines that the driver's trace has. Entry points
+//! Faults: `SIMULATED_NVML_FAIL`, `SIMULATED_NVML_FAIL_FILE` and `SIMULATED_NVML_FAIL_SEED`, with the rules that the
+//! simulated driver has for its own calls, but for what happens to kernels and contexts: there are none here. Trace: `SIMULATED_NVML_TRACE`, with the lines that the driver's trace has. Entry points
 //! must not look at any of this.
 
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use turnus_simulated_arena::Faults;
+use turnus_simulated_arena::{Fault, Faults, LostDevice};
 
 use crate::code::{Error, Result, to_code};
 use crate::library;
@@ -61,9 +61,22 @@ fn trace(name: &str, code: u32, begun: Instant) {
 }
 
 fn fault(name: &str) -> Result<()> {
-    static FAULTS: LazyLock<Option<Mutex<Faults>>> = LazyLock::new(|| {
-        Faults::from_environment("SIMULATED_NVML_FAIL", "SIMULATED_NVML_FAIL_FILE").map(Mutex::new)
-    });
-    let code = FAULTS.as_ref().and_then(|faults| faults.lock().next(name));
-    code.and_then(Error::new).map_or(Ok(()), Err)
+    static FAULTS: LazyLock<Option<Mutex<Faults>>> =
+        LazyLock::new(|| Faults::from_environment("SIMULATED_NVML_FAIL").map(Mutex::new));
+    let Some(fault) = FAULTS.as_ref().and_then(|faults| faults.lock().next(name)) else { return Ok(()) };
+    carry_out(name, &fault)
+}
+
+fn carry_out(name: &str, fault: &Fault) -> Result<()> {
+    if fault.hang || fault.sticky.is_some() {
+        eprintln!(
+            "simulated NVML: a fault rule for {name} speaks of kernels or contexts, which NVML has not"
+        );
+    }
+    std::thread::sleep(fault.delay);
+    if let Some(device) = fault.lost {
+        let index = if let LostDevice::Index(index) = device { index } else { 0 };
+        library::arena()?.lose_device(index).map_err(library::arena_error)?;
+    }
+    fault.code.and_then(Error::new).map_or(Ok(()), Err)
 }

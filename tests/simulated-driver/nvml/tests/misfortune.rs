@@ -136,3 +136,36 @@ fn calls_are_traced() {
         std::fs::remove_file(&trace).expect("the trace can be removed");
     }
 }
+
+#[test]
+fn a_device_that_falls_off_the_bus_is_an_event_and_then_lost() {
+    let rules = [("SIMULATED_NVML_FAIL", "nvmlDeviceGetTemperature:1=lost1")];
+    isolated("a_device_that_falls_off_the_bus_is_an_event_and_then_lost", &rules, || {
+        ok!(nvmlInit_v2());
+        let (well, lost) = (device(0), device(1));
+        let set = set();
+        ok!(nvmlDeviceRegisterEvents(lost, 8_u64, set));
+        let mut degrees = 0_u32;
+        ok!(nvmlDeviceGetTemperature(well, 0_u32, &raw mut degrees));
+        assert_eq!(wait(set, 1000), Ok((lost, 8, 79)), "the event comes before the loss");
+        assert_eq!(wait(set, 1000), Err(GPU_IS_LOST));
+        assert_eq!(call!(nvmlDeviceGetTemperature(lost, 0_u32, &raw mut degrees)), GPU_IS_LOST);
+    });
+}
+
+#[test]
+fn a_fault_of_the_driver_is_an_event_here() {
+    let rules = [("SIMULATED_CUDA_FAIL", "cuMemsetD8_v2:1=sticky214")];
+    isolated("a_fault_of_the_driver_is_an_event_here", &rules, || {
+        ok!(nvmlInit_v2());
+        let set = set();
+        ok!(nvmlDeviceRegisterEvents(device(0), 8_u64, set));
+        let (mut context, mut address): (Handle, u64) = (std::ptr::null_mut(), 0);
+        ok!(cuInit(0_u32));
+        ok!(cuCtxCreate_v2(&raw mut context, 0_u32, 0_i32));
+        ok!(cuMemAlloc_v2(&raw mut address, 4096_usize));
+        ok!(cuMemsetD8_v2(address, 0_u32, 4096_usize));
+        assert_eq!(call!(cuCtxSynchronize()), 214);
+        assert_eq!(wait(set, 1000), Ok((device(0), 8, 48)));
+    });
+}

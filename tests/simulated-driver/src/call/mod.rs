@@ -3,7 +3,7 @@
 //! The usual case costs one relaxed load. Nothing here knows what a call does; entry points must not look
 //! at faults or traces. Faults: `faults.rs`, trace: `trace.rs`.
 
-mod faults;
+pub mod faults;
 mod trace;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,6 +34,11 @@ const ALWAYS_ANSWERED: &[&str] = &[
     "cuGetProcAddress_v2",
     "cuInit",
 ];
+
+/// What a fault rule wants of the kernel that the calling entry point launches.
+pub fn take_hang() -> Option<faults::Hang> {
+    if OBSTACLES.load(Ordering::Relaxed) == 0 { None } else { faults::take_hang() }
+}
 
 /// Runs the body of the entry point `name`.
 #[inline(always)]
@@ -67,10 +72,8 @@ fn observed(name: &'static str, body: impl FnOnce() -> CUresult) -> CUresult {
     let dead = obstacles & FORKED != 0 && (!always || name == "cuInit");
     let result = if dead || obstacles & NOT_INITIALISED != 0 && !always {
         Err(CUerror::NOT_INITIALIZED)
-    } else if let Some(code) = faults::next(name) {
-        Err(code)
     } else {
-        guarded(name, body)
+        faults::run(name, || guarded(name, body))
     };
     trace::note(name, result, begun);
     result

@@ -65,6 +65,11 @@ pub fn flags_are_valid(flags: u32) -> bool {
 
 impl Context {
     /// Makes a context under `handle`, or under a new one. Takes the memory and the time that it costs.
+    ///
+    /// On a lost device: `DEVICE_UNAVAILABLE`, by what the documentation says of that code; not seen on a card. Where
+    /// the compute mode forbids it, too: cuda.h names exclusive and prohibited devices at that code (since CUDA 11; old
+    /// drivers said `INVALID_DEVICE` for exclusive ones), though the text on `cuCtxCreate` still has `UNKNOWN` for
+    /// prohibited ones.
     pub fn create(
         driver: &Driver,
         device: usize,
@@ -72,9 +77,17 @@ impl Context {
         api_version: u32,
         primary_handle: Option<usize>,
     ) -> Result<Arc<Context>> {
+        if driver.arena.device_is_lost(device) || driver.arena.device_was_lost(device) {
+            return Err(CUerror::DEVICE_UNAVAILABLE);
+        }
         let config = &driver.arena.devices()[device].config;
         let begun = now_ns();
-        let charge = driver.arena.charge(device, config.context_bytes).map_err(arena_error)?;
+        driver.arena.enter_context(device).map_err(arena_error)?;
+        let charge = driver.arena.charge(device, config.context_bytes).map_err(|error| {
+            // Refused only in a forked child, which has no contexts.
+            let _ = driver.arena.leave_context(device);
+            arena_error(error)
+        })?;
         sleep_until(begun + config.context_cost_us * 1000);
         let (executor, space) = driver.engines(device);
         let handle = primary_handle.unwrap_or_else(|| CONTEXTS.new_handle());
@@ -124,6 +137,7 @@ impl Context {
                 crate::host_memory::release(range.start, range.bytes);
             }
         }
+        driver.arena.leave_context(self.device).map_err(arena_error)?;
         driver.arena.discharge(self.charge).map_err(arena_error)
     }
 }

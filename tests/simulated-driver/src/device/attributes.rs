@@ -25,6 +25,8 @@ pub const REGISTERS: u32 = 65536;
 pub const THREADS_MULTIPROCESSOR: u32 = 2048;
 /// Blocks that a multiprocessor holds.
 pub const BLOCKS_MULTIPROCESSOR: u32 = 32;
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`, which the machine has, not the device.
+pub const COMPUTE_MODE: u32 = 20;
 /// Constant memory.
 pub const CONSTANT_BYTES: u32 = 65536;
 
@@ -67,7 +69,6 @@ static FIXED: &[(u32, i32)] = &[
     (15, 1),                 // copies beside kernels
     (17, 0), (18, 0),        // no time-out, not integrated
     (19, 1),                 // maps host memory
-    (20, 0),                 // compute mode: default
     (21, 131_072), (22, 131_072), (23, 65536), (24, 16384), (25, 16384), (26, 16384),
     (27, 32768), (28, 32768), (29, 2048), (30, 512),
     (31, 1),                 // concurrent kernels

@@ -5,9 +5,9 @@
 
 use turnus_simulated_arena::Device;
 
-/// Indices of the visible devices, by ordinal. `None` shows all.
-pub fn choose(devices: &[Device], wanted: Option<&str>) -> Vec<usize> {
-    let Some(wanted) = wanted else { return (0..devices.len()).collect() };
+/// Indices on the machine of the visible ones of `devices`, by ordinal. `None` shows all.
+pub fn choose(devices: &[&Device], wanted: Option<&str>) -> Vec<usize> {
+    let Some(wanted) = wanted else { return devices.iter().map(|device| device.index).collect() };
     let mut chosen = Vec::new();
     for entry in wanted.split(',') {
         let Some(index) = find(devices, entry.trim()) else { break };
@@ -19,9 +19,9 @@ pub fn choose(devices: &[Device], wanted: Option<&str>) -> Vec<usize> {
     chosen
 }
 
-fn find(devices: &[Device], entry: &str) -> Option<usize> {
-    if let Ok(index) = entry.parse::<usize>() {
-        return (index < devices.len()).then_some(index);
+fn find(devices: &[&Device], entry: &str) -> Option<usize> {
+    if let Ok(place) = entry.parse::<usize>() {
+        return devices.get(place).map(|device| device.index);
     }
     let mut matching = devices.iter().filter(|device| {
         entry.len() > "GPU-".len()

@@ -47,7 +47,12 @@ entry! {
 
     fn cuDeviceGetAttribute(pi: *mut c_int, attrib: CUdevice_attribute, dev: CUdevice) {
         needed(pi)?;
-        let device = driver()?.device(dev)?;
+        let driver = driver()?;
+        let device = driver.device(dev)?;
+        // The only one that may change.
+        if attrib.0 == attributes::COMPUTE_MODE {
+            return put(pi, driver.arena.compute_mode(device.index).map_err(arena_error)? as c_int);
+        }
         put(pi, attributes::get(device, attrib.0).ok_or(CUerror::INVALID_VALUE)?)
     }
 

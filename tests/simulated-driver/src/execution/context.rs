@@ -38,13 +38,22 @@ impl Domain {
         match CUerror::new(self.sticky.load(Ordering::Acquire)) {
             Some(error) => Err(error),
             None if self.closed.load(Ordering::Acquire) => Err(CUerror::CONTEXT_IS_DESTROYED),
-            None => Ok(()),
+            None => match self.executor.hardware.failure() {
+                Some(error) => {
+                    self.fault(error);
+                    Err(error)
+                }
+                None => Ok(()),
+            },
         }
     }
 
     /// Makes `error` sticky unless another one is already.
     pub(super) fn fault(&self, error: CUerror) {
-        let _ = self.sticky.compare_exchange(0, error.code(), Ordering::AcqRel, Ordering::Acquire);
+        let exchanged = self.sticky.compare_exchange(0, error.code(), Ordering::AcqRel, Ordering::Acquire);
+        if exchanged.is_ok() {
+            self.executor.hardware.note_fault(error);
+        }
     }
 }
 

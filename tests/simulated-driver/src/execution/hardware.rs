@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use turnus_bindings::CUerror;
 use turnus_simulated_arena::{Arena, Direction};
 
 /// Bounds of a chunk: a page, and what memory moves within a millisecond.
@@ -29,6 +30,14 @@ pub trait Hardware: Send + Sync {
 
     /// How long a kernel occupies the compute engine at the least, in nanoseconds.
     fn launch_cost_ns(&self) -> u64;
+
+    /// Why no context on the device can go on, when that is so; asked at every call.
+    fn failure(&self) -> Option<CUerror> {
+        None
+    }
+
+    /// A context was lost with this error: what the kernel module logs of it.
+    fn note_fault(&self, _error: CUerror) {}
 }
 
 /// One device of an arena.
@@ -78,5 +87,33 @@ impl Hardware for ArenaDevice {
 
     fn launch_cost_ns(&self) -> u64 {
         self.arena.devices().get(self.index).map_or(0, |device| device.config.launch_cost_us * 1000)
+    }
+
+    fn failure(&self) -> Option<CUerror> {
+        self.arena.device_was_lost(self.index).then_some(LOST)
+    }
+
+    fn note_fault(&self, error: CUerror) {
+        if let Some(xid) = xid_of(error) {
+            // A log that cannot be written must not change what the program sees.
+            let _ = self.arena.report_xid(self.index, xid);
+        }
+    }
+}
+
+/// What programs get from a device that has fallen off the bus while they use it. The documentation names no code;
+/// programs report the unknown error (gpu-burn, issue 1, with XID 79 in the kernel's log; timemachine, pull request
+/// 1203, "handle GPU fell off bus").
+const LOST: CUerror = CUerror::UNKNOWN;
+
+/// The XID that the kernel module logs with an error of a context (NVIDIA, "XID errors"). Which XID goes with which
+/// code is written from memory but for 48, "double bit ECC error".
+fn xid_of(error: CUerror) -> Option<u64> {
+    match error {
+        CUerror::ILLEGAL_ADDRESS => Some(31),
+        CUerror::MISALIGNED_ADDRESS | CUerror::LAUNCH_FAILED => Some(13),
+        CUerror::ECC_UNCORRECTABLE => Some(48),
+        CUerror::LAUNCH_TIMEOUT => Some(8),
+        _ => None,
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod builtin;
 pub mod cubin;
+pub mod endless;
 pub mod fatbin;
 pub mod image;
 pub mod jit;
