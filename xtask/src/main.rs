@@ -10,7 +10,9 @@ mod artifacts;
 mod bench;
 mod check;
 mod command;
+mod conformance;
 mod demo;
+mod gpu_check;
 mod nvidia_smi;
 mod python;
 mod skipped;
@@ -39,6 +41,8 @@ enum Task {
     Stress(check::StressArguments),
     /// Measures against a reference in the same run: gate, handover, switch.
     Bench(bench::BenchArguments),
+    /// What a real card says of the behaviour that Turnus relies on; without a card, the simulated one.
+    GpuCheck(gpu_check::GpuCheckArguments),
     /// Runs any program on the simulated GPU: cargo xtask simulate -- CMD…
     Simulate {
         /// The program and its arguments.
@@ -64,6 +68,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Test(arguments) => check::run(&arguments),
         Task::Stress(arguments) => check::stress(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
+        Task::GpuCheck(arguments) => gpu_check::run(&arguments),
         Task::Simulate { command } => artifacts::simulate(&command),
     }
 }

@@ -5,7 +5,7 @@
 #[macro_use]
 mod common;
 
-use std::ffi::c_void;
+use std::ffi::{CStr, CString, c_void};
 use std::path::PathBuf;
 
 use common::{Machine, allocate, context, isolated};
@@ -181,5 +181,35 @@ fn an_elf_file_of_another_machine_is_an_invalid_image() {
         let mut cubin = data("scale.sm_80.cubin");
         cubin[60..62].copy_from_slice(&[0, 0]);
         fails!(INVALID_IMAGE, cuModuleLoadData(&mut module, cubin.as_ptr().cast()));
+    });
+}
+
+#[test]
+fn code_that_cannot_run_is_refused_with_its_reason() {
+    isolated("code_that_cannot_run_is_refused_with_its_reason", &[], || {
+        context();
+        let mut module = std::ptr::null_mut();
+        let unsupported = CString::new(
+            ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\n\
+             .reg .f32 %f<9>; .reg .b32 %r<9>;\n\
+             wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {%f1}, {%r1}, {%r2}, {%f1};\nret;\n}\n",
+        )
+        .expect("no zero in a text");
+        let mut log = vec![0_u8; 400];
+        let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(400)];
+        fails!(
+            INVALID_PTX,
+            cuModuleLoadDataEx(
+                &mut module,
+                unsupported.as_ptr().cast(),
+                2,
+                options.as_mut_ptr(),
+                values.as_mut_ptr()
+            )
+        );
+        let message = CStr::from_bytes_until_nul(&log).expect("a terminated text").to_str().expect("text");
+        assert!(message.contains("wmma"), "{message}");
+        assert_eq!(values[1] as usize, message.len());
     });
 }

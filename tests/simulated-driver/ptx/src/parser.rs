@@ -150,7 +150,10 @@ impl<'a> Parser<'a> {
             }
             "target" => {
                 self.advance();
-                self.expect_word("a target")?;
+                let architecture = self.expect_word("a target")?;
+                if !architecture.starts_with("sm_") {
+                    return Err(self.error(format!("target {architecture} is no sm_NN")));
+                }
                 while self.accept_mark(b',') {
                     self.expect_word("a target option")?;
                 }

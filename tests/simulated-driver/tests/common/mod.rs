@@ -15,6 +15,9 @@ use turnus_bindings::types::*;
 /// Set in the child that runs a test's body.
 const CHILD: &str = "SIMULATED_DRIVER_TEST_CHILD";
 
+/// Folder of a real `libcuda.so.1`, which the tests of `conformance/` then run on.
+const CARD: &str = "CONFORMANCE_LIBRARY";
+
 /// Calls a driver function by its name: `call!(cuInit(0))`. The result is a `CUresult`.
 macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => {{
@@ -47,8 +50,10 @@ macro_rules! fails {
 pub fn library_directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
-        if let Some(given) = std::env::var_os("SIMULATED_DRIVER_TEST_LIBRARY") {
-            return given.into();
+        for variable in [CARD, "SIMULATED_DRIVER_TEST_LIBRARY"] {
+            if let Some(given) = std::env::var_os(variable) {
+                return given.into();
+            }
         }
         let package = "turnus-simulated-driver";
         let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", package]).status();
@@ -109,7 +114,7 @@ impl Machine {
     /// This test program again, to run `test` in a process on this machine.
     pub fn command(&self, test: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("own path"));
-        command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+        command.args([&full_name(test), "--exact", "--nocapture", "--test-threads=1"]);
         command.env(CHILD, "1").env("SIMULATED_CUDA_DIR", &self.directory);
         command.env("SIMULATED_DRIVER_TEST_LIBRARY", library_directory());
         command
@@ -120,6 +125,23 @@ impl Drop for Machine {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+/// The name by which this test program knows `test`: with its module, where it has one.
+fn full_name(test: &str) -> String {
+    static NAMES: OnceLock<Vec<String>> = OnceLock::new();
+    let names = NAMES.get_or_init(|| {
+        let own = std::env::current_exe().expect("own path");
+        let list =
+            Command::new(own).args(["--list", "--format", "terse"]).output().expect("the list of tests");
+        let text = String::from_utf8_lossy(&list.stdout).into_owned();
+        text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
+    });
+    let suffix = format!("::{test}");
+    let mut found = names.iter().filter(|name| *name == test || name.ends_with(&suffix));
+    let name = found.next().unwrap_or_else(|| panic!("no test is called {test}"));
+    assert!(found.next().is_none(), "two tests are called {test}");
+    name.clone()
 }
 
 /// One fast device: no costs, 64 MiB, granularity 32 KiB.
@@ -145,13 +167,43 @@ pub fn is_child() -> bool {
 
 /// Runs `body` in a fresh process on a fast machine. `name` is the test's own name.
 pub fn isolated(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
+    on_machine_with(name, FAST, environment, body);
+}
+
+/// Runs `body` in a fresh process on a machine that is made from this text of `devices.toml`.
+pub fn on_machine(name: &str, devices: &str, body: impl FnOnce()) {
+    on_machine_with(name, devices, &[], body);
+}
+
+/// Two fast devices; `first` begins the text.
+pub fn two_devices(first: &str) -> String {
+    let device = FAST.split_once("[[devices]]").expect("a device").1;
+    format!("{first}{FAST}[[devices]]{device}")
+}
+
+/// Runs `body` in a fresh process on two fast devices; on a card only if there are two.
+pub fn on_two_devices(name: &str, body: impl FnOnce()) {
+    on_machine(name, &two_devices(""), || {
+        ok!(cuInit(0));
+        let mut count = 0;
+        ok!(cuDeviceGetCount(&mut count));
+        if count < 2 {
+            return println!("NOT RUN: needs two devices");
+        }
+        body();
+    });
+}
+
+fn on_machine_with(name: &str, devices: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
     if is_child() {
         return body();
     }
-    let machine = Machine::new(name, FAST);
+    let machine = Machine::new(name, devices);
     let mut command = machine.command(name);
     command.envs(environment.iter().copied());
     let output = command.output().expect("the child runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.lines().filter(|line| line.contains("NOT RUN: ")).for_each(|line| println!("{line}"));
     assert!(
         output.status.success(),
         "{name} in its process: {}\n{}{}",
@@ -181,12 +233,64 @@ pub fn context() -> CUcontext {
     context
 }
 
+/// A context on each device; the second one is current.
+pub fn contexts() -> [CUcontext; 2] {
+    ok!(cuInit(0));
+    [0, 1].map(|ordinal| {
+        let mut context = std::ptr::null_mut();
+        ok!(cuCtxCreate_v2(&mut context, 0, ordinal));
+        context
+    })
+}
+
+/// Allocates in a context that need not be the current one.
+pub fn allocate_in(context: CUcontext, bytes: usize) -> CUdeviceptr {
+    ok!(cuCtxPushCurrent_v2(context));
+    let address = allocate(bytes);
+    ok!(cuCtxPopCurrent_v2(&mut std::ptr::null_mut()));
+    address
+}
+
+/// The 32 bits at an address of the device.
+pub fn word_at(address: CUdeviceptr) -> u32 {
+    let mut value = 0_u32;
+    ok!(cuMemcpyDtoH_v2((&raw mut value).cast(), address, 4));
+    value
+}
+
 /// Loads a PTX text and finds a function in it.
 pub fn function(ptx: &CStr, name: &CStr) -> CUfunction {
     let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
     ok!(cuModuleLoadData(&mut module, ptx.as_ptr().cast()));
     ok!(cuModuleGetFunction(&mut function, module, name.as_ptr()));
     function
+}
+
+/// Bytes of the current context's device that are free.
+pub fn free_bytes() -> usize {
+    let (mut free, mut total) = (0, 0);
+    ok!(cuMemGetInfo_v2(&mut free, &mut total));
+    assert!(free <= total);
+    free
+}
+
+/// The device's granularity: 32 KiB on the fast machine, 2 MiB on a card.
+pub fn unit() -> usize {
+    static UNIT: OnceLock<usize> = OnceLock::new();
+    *UNIT.get_or_init(|| {
+        let mut granularity = 0;
+        ok!(cuInit(0));
+        let kind = CU_MEM_ALLOC_GRANULARITY_MINIMUM;
+        ok!(cuMemGetAllocationGranularity(&mut granularity, &properties(0), kind));
+        granularity
+    })
+}
+
+/// More bytes than device 0 has, in whole units.
+pub fn more_than_there_is() -> usize {
+    let mut total = 0;
+    ok!(cuDeviceTotalMem_v2(&mut total, 0));
+    (total + unit()).next_multiple_of(unit())
 }
 
 /// Allocates device memory.
@@ -238,6 +342,18 @@ pub fn access(flags: u32) -> CUmemAccessDesc {
     description.location.type_ = CU_MEM_LOCATION_TYPE_DEVICE;
     description.flags = CUmemAccess_flags_enum(flags);
     description
+}
+
+/// A device as a place of memory.
+pub fn location(ordinal: i32) -> CUmemLocation {
+    let mut location = access(0).location;
+    location.anonymous_1.id = ordinal;
+    location
+}
+
+/// Access to a device.
+pub fn access_of(ordinal: i32, flags: u32) -> CUmemAccessDesc {
+    CUmemAccessDesc { location: location(ordinal), ..access(flags) }
 }
 
 /// A name as the driver returns it.

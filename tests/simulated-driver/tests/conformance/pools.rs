@@ -1,26 +1,22 @@
 //! Stream-ordered allocation and memory pools: reuse in stream order, what goes back to the device and when,
 //! the numbers that pools tell, and pools shared between processes.
 //!
-//! Expected values are those that the driver's documentation states; sizes are those of the fast test machine.
-
-#[macro_use]
-mod common;
+//! Expected values are those that the driver's documentation states; sizes follow the device's granularity.
 
 use std::ffi::c_void;
 use std::io::{BufRead as _, BufReader, Write as _};
 
-use common::{FAST, Machine, allocate, context, function, is_child, isolated, launch, role, start};
+use crate::common::{
+    FAST, Machine, allocate, context, free_bytes, function, is_child, isolated, launch, more_than_there_is,
+    role, start, unit,
+};
 use turnus_bindings::types::*;
 
-const UNIT: usize = 32 << 10;
-/// What a pool grows by.
-const BLOCK: usize = 16 * UNIT;
 const NULL: CUstream = std::ptr::null_mut();
 
-fn free_bytes() -> usize {
-    let (mut free, mut total) = (0, 0);
-    ok!(cuMemGetInfo_v2(&mut free, &mut total));
-    free
+/// What a pool grows by.
+fn block() -> usize {
+    16 * unit()
 }
 
 fn default_pool() -> CUmemoryPool {
@@ -72,7 +68,7 @@ fn held_stream() -> (CUstream, *mut u32) {
     let mut flag = std::ptr::null_mut();
     ok!(cuMemHostAlloc(&mut flag, 4096, 0));
     let stream = new_stream();
-    let kernel = function(common::WAIT_FOR_FLAG, c"wait_for_flag");
+    let kernel = function(crate::common::WAIT_FOR_FLAG, c"wait_for_flag");
     assert_eq!(launch(kernel, 1, 1, stream, &[&(flag as u64)]), Ok(()));
     (stream, flag.cast())
 }
@@ -86,13 +82,13 @@ fn let_go(flag: *mut u32) {
 fn memory_of_a_pool_works_and_goes_back_at_a_synchronisation() {
     isolated("memory_of_a_pool_works_and_goes_back_at_a_synchronisation", &[], || {
         context();
-        let kernel = function(common::STORE_ONE, c"store_one");
+        let kernel = function(crate::common::STORE_ONE, c"store_one");
         let (mut value, before) = (0, free_bytes());
         ok!(cuDeviceGetAttribute(&mut value, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0));
         assert_eq!(value, 1);
         let stream = new_stream();
         let place = take(1000, stream);
-        assert_eq!(free_bytes(), before - BLOCK, "a pool takes a block");
+        assert_eq!(free_bytes(), before - block(), "a pool takes a block");
         assert_eq!(launch(kernel, 1, 1, stream, &[&place]), Ok(()));
         let mut back = 0_u32;
         ok!(cuMemcpyDtoHAsync_v2((&raw mut back).cast(), place, 4, stream));
@@ -100,10 +96,10 @@ fn memory_of_a_pool_works_and_goes_back_at_a_synchronisation() {
         let freed = free_bytes();
         ok!(cuStreamSynchronize(stream));
         assert_eq!(back, 1);
-        assert_eq!((freed, free_bytes()), (before - BLOCK, before));
+        assert_eq!((freed, free_bytes()), (before - block(), before));
         // Beyond the block's size a pool grows by what is asked for.
-        let large = take(BLOCK + 1, NULL);
-        assert_eq!(free_bytes(), before - BLOCK - UNIT);
+        let large = take(block() + 1, NULL);
+        assert_eq!(free_bytes(), before - block() - unit());
         ok!(cuMemFreeAsync(large, NULL));
         ok!(cuCtxSynchronize());
         assert_eq!(free_bytes(), before);
@@ -116,13 +112,13 @@ fn memory_of_a_pool_works_and_goes_back_at_a_synchronisation() {
 }
 
 #[test]
-fn wrong_arguments_are_refused() {
-    isolated("wrong_arguments_are_refused", &[], || {
+fn wrong_arguments_for_pools_are_refused() {
+    isolated("wrong_arguments_for_pools_are_refused", &[], || {
         context();
         let mut address = 0;
         fails!(INVALID_VALUE, cuMemAllocAsync(std::ptr::null_mut(), 100, NULL));
         fails!(INVALID_VALUE, cuMemAllocAsync(&mut address, 0, NULL));
-        fails!(OUT_OF_MEMORY, cuMemAllocAsync(&mut address, 1 << 30, NULL));
+        fails!(OUT_OF_MEMORY, cuMemAllocAsync(&mut address, more_than_there_is(), NULL));
         fails!(OUT_OF_MEMORY, cuMemAllocAsync(&mut address, usize::MAX, NULL));
         fails!(INVALID_HANDLE, cuMemAllocAsync(&mut address, 100, std::ptr::without_provenance_mut(77)));
         fails!(INVALID_VALUE, cuMemAllocFromPoolAsync(&mut address, 100, std::ptr::null_mut(), NULL));
@@ -166,24 +162,24 @@ fn the_release_threshold_keeps_memory_and_trimming_gives_it_back() {
         assert_eq!(number(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), 0);
         assert_eq!(number(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES), 1);
         assert_eq!(set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX), Ok(()));
-        let places = [take(BLOCK, NULL), take(1000, NULL)];
-        let used = (BLOCK + 1024) as u64;
+        let places = [take(block(), NULL), take(1000, NULL)];
+        let used = (block() + 1024) as u64;
         assert_eq!(number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), used);
-        assert_eq!(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 2 * BLOCK as u64);
+        assert_eq!(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 2 * block() as u64);
         places.iter().for_each(|place| ok!(cuMemFreeAsync(*place, NULL)));
         ok!(cuStreamSynchronize(NULL));
         assert_eq!(number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
         assert_eq!(number(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), used);
-        assert_eq!(free_bytes(), before - 2 * BLOCK, "kept below the threshold");
+        assert_eq!(free_bytes(), before - 2 * block(), "kept below the threshold");
         ok!(cuMemPoolTrimTo(pool, 1));
         assert_eq!(
             number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT),
-            BLOCK as u64,
+            block() as u64,
             "at least one byte stays"
         );
         ok!(cuMemPoolTrimTo(pool, 0));
         assert_eq!(free_bytes(), before);
-        assert_eq!(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 2 * BLOCK as u64);
+        assert_eq!(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 2 * block() as u64);
         assert_eq!(set(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0), Ok(()));
         assert_eq!(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 0);
         assert!(set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 5).is_err(), "marks are only reset");
@@ -199,16 +195,16 @@ fn freed_memory_is_used_again_where_the_order_of_streams_allows_it() {
     isolated("freed_memory_is_used_again_where_the_order_of_streams_allows_it", &[], || {
         context();
         // Room for one block: what comes must reuse it or wait for it.
-        let pool = new_pool(0, BLOCK);
+        let pool = new_pool(0, block());
         let (held, flag) = held_stream();
         let other = new_stream();
         let mut first = 0;
-        ok!(cuMemAllocFromPoolAsync(&mut first, BLOCK, pool, held));
+        ok!(cuMemAllocFromPoolAsync(&mut first, block(), pool, held));
         ok!(cuMemFreeAsync(first, held));
         let mut again = 0;
-        ok!(cuMemAllocFromPoolAsync(&mut again, BLOCK, pool, held));
+        ok!(cuMemAllocFromPoolAsync(&mut again, block(), pool, held));
         assert_eq!(again, first, "the same stream uses it at once");
-        ok!(cuMemsetD8Async(again, 1, BLOCK, held));
+        ok!(cuMemsetD8Async(again, 1, block(), held));
         ok!(cuMemFreeAsync(again, held));
         // Without permission to wait for the other stream there is no memory.
         assert_eq!(set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0), Ok(()));
@@ -225,7 +221,7 @@ fn freed_memory_is_used_again_where_the_order_of_streams_allows_it() {
         ok!(cuStreamSynchronize(held));
         // What was freed and is over is for everybody.
         let mut rest = 0;
-        ok!(cuMemAllocFromPoolAsync(&mut rest, BLOCK - 512, pool, other));
+        ok!(cuMemAllocFromPoolAsync(&mut rest, block() - 512, pool, other));
         fails!(OUT_OF_MEMORY, cuMemAllocFromPoolAsync(&mut 0, 100, pool, other));
         ok!(cuMemFreeAsync(rest, other));
         ok!(cuMemFreeAsync(again, other));
@@ -239,11 +235,11 @@ fn threads_share_a_small_pool_without_disturbing_each_other() {
     isolated("threads_share_a_small_pool_without_disturbing_each_other", &[], || {
         let context = context() as usize;
         // Too small for all at once: ranges go from stream to stream, with waits where needed.
-        let pool = new_pool(0, BLOCK) as usize;
+        let pool = new_pool(0, block()) as usize;
         let work = |number: u8| {
             ok!(cuCtxSetCurrent(context as CUcontext));
             let stream = new_stream();
-            let mut back = vec![0_u8; BLOCK / 3];
+            let mut back = vec![0_u8; block() / 3];
             for round in 0..100_usize {
                 let bytes = 1 + (round * 7919 + usize::from(number) * 104_729) % back.len();
                 let mut address = 0;
@@ -275,8 +271,8 @@ fn a_device_has_a_current_pool_and_a_destroyed_one_lives_until_its_memory_is_fre
     isolated("a_device_has_a_current_pool_and_a_destroyed_one_lives_until_its_memory_is_freed", &[], || {
         context();
         let before = free_bytes();
-        let (pool, mut found) = (new_pool(0, 3 * BLOCK - 1), std::ptr::null_mut());
-        assert_eq!(number(pool, CU_MEMPOOL_ATTR_MAX_POOL_SIZE), 3 * BLOCK as u64, "rounded to units");
+        let (pool, mut found) = (new_pool(0, 3 * block() - 1), std::ptr::null_mut());
+        assert_eq!(number(pool, CU_MEMPOOL_ATTR_MAX_POOL_SIZE), 3 * block() as u64, "rounded to units");
         ok!(cuDeviceGetMemPool(&mut found, 0));
         assert_eq!(found, default_pool());
         ok!(cuDeviceSetMemPool(0, pool));
@@ -290,8 +286,8 @@ fn a_device_has_a_current_pool_and_a_destroyed_one_lives_until_its_memory_is_fre
         let mut flags = CUmemAccess_flags_enum(0);
         ok!(cuMemPoolGetAccess(&mut flags, pool, &mut location));
         assert_eq!(flags.0, 3);
-        fails!(INVALID_VALUE, cuMemPoolSetAccess(pool, &common::access(1), 1));
-        ok!(cuMemPoolSetAccess(pool, &common::access(3), 1));
+        fails!(INVALID_VALUE, cuMemPoolSetAccess(pool, &crate::common::access(1), 1));
+        ok!(cuMemPoolSetAccess(pool, &crate::common::access(3), 1));
 
         let place = take(100, NULL);
         assert_eq!(number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 512);
@@ -308,12 +304,12 @@ fn a_device_has_a_current_pool_and_a_destroyed_one_lives_until_its_memory_is_fre
         ok!(cuDeviceGetMemPool(&mut found, 0));
         assert_eq!(found, default_pool());
         ok!(cuMemsetD8_v2(place, 1, 100));
-        assert_eq!(free_bytes(), before - BLOCK);
+        assert_eq!(free_bytes(), before - block());
         ok!(cuMemFreeAsync(place, NULL));
         ok!(cuCtxSynchronize());
         assert_eq!(free_bytes(), before);
         // Memory of cuMemAlloc can be freed in stream order too.
-        let plain = allocate(10 * UNIT);
+        let plain = allocate(10 * unit());
         ok!(cuMemFreeAsync(plain, NULL));
         fails!(INVALID_VALUE, cuMemFree_v2(plain));
         ok!(cuCtxSynchronize());

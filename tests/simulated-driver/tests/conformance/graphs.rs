@@ -3,13 +3,10 @@
 //! The rules behind are tested in the library itself (`src/execution/tests`); here it is shown that handles,
 //! arrays and structures arrive there and come back.
 
-#[macro_use]
-mod common;
-
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use common::{STORE_ONE, VECTOR_ADD, allocate, context, function, isolated, launch};
+use crate::common::{STORE_ONE, VECTOR_ADD, allocate, context, function, isolated, launch};
 use turnus_bindings::types::*;
 
 fn stream() -> CUstream {

