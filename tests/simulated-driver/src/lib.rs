@@ -17,6 +17,8 @@ mod error_text;
 #[allow(dead_code, unused_imports, reason = "an interface offered as a whole; its tests use the rest")]
 mod execution;
 mod exports;
+mod graph_content;
+mod graph_memory;
 mod graphs;
 mod host_memory;
 mod launch;

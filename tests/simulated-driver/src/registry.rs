@@ -66,6 +66,11 @@ impl<T: Clone> Registry<T> {
         handles.iter().filter_map(|handle| entries.remove(handle)).collect()
     }
 
+    /// The handle of an object that is as wanted.
+    pub fn find(&self, wanted: impl Fn(&T) -> bool) -> Option<usize> {
+        self.entries.read().iter().find(|(_, object)| wanted(object)).map(|(handle, _)| *handle)
+    }
+
     /// All objects of the moment.
     pub fn all(&self) -> Vec<T> {
         self.entries.read().values().cloned().collect()

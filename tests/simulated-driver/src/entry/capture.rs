@@ -10,6 +10,7 @@ use std::sync::Arc;
 use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
 
+use super::graph::check_plain;
 use super::{entry, needed, put, put_if_wanted, stream_entry};
 use crate::execution::{self, CaptureInfo, CaptureMode, CaptureStatus, DependencyUpdate, Graph, NodeId};
 use crate::graphs::{graph, handle_of, node_handle};
@@ -54,7 +55,7 @@ stream_entry! {
         num_dependencies: usize,
         mode: CUstreamCaptureMode,
     ) {
-        let _ = dependency_data;
+        check_plain(dependency_data, num_dependencies)?;
         let into = (graph(h_graph)?, nodes(dependencies, num_dependencies)?);
         begin(h_stream, default, mode, Some(into))
     }
@@ -141,7 +142,7 @@ stream_entry! {
         num_dependencies: usize,
         flags: c_uint,
     ) {
-        let _ = dependency_data;
+        check_plain(dependency_data, num_dependencies)?;
         update(&resolve(h_stream, default)?, nodes(dependencies, num_dependencies)?, flags)
     }
 }

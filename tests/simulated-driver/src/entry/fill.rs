@@ -20,21 +20,21 @@ macro_rules! fills {
         $now_2d:ident $now_2d_thread:ident $later_2d:ident $later_2d_thread:ident;)*) => {
         stream_entry! {$(
             fn $now | $now_thread [default] (dst_device: CUdeviceptr, value: $type, n: usize) {
-                fill_now(default, || work(dst_device, 0, value.into(), $bytes, n, 1))
+                fill_now(default, || fill_work(dst_device, 0, value.into(), $bytes, n, 1))
             }
             fn $later | $later_thread [default] (dst_device: CUdeviceptr, value: $type, n: usize, h_stream: CUstream) {
-                fill(h_stream, default, || work(dst_device, 0, value.into(), $bytes, n, 1))
+                fill(h_stream, default, || fill_work(dst_device, 0, value.into(), $bytes, n, 1))
             }
             fn $now_2d | $now_2d_thread [default] (
                 dst_device: CUdeviceptr, dst_pitch: usize, value: $type, width: usize, height: usize,
             ) {
-                fill_now(default, || work(dst_device, dst_pitch, value.into(), $bytes, width, height))
+                fill_now(default, || fill_work(dst_device, dst_pitch, value.into(), $bytes, width, height))
             }
             fn $later_2d | $later_2d_thread [default] (
                 dst_device: CUdeviceptr, dst_pitch: usize, value: $type, width: usize, height: usize,
                 h_stream: CUstream,
             ) {
-                fill(h_stream, default, || work(dst_device, dst_pitch, value.into(), $bytes, width, height))
+                fill(h_stream, default, || fill_work(dst_device, dst_pitch, value.into(), $bytes, width, height))
             }
         )*}
     };
@@ -50,7 +50,7 @@ fills! {
 }
 
 /// The fill, checked; `None` when it has no elements.
-pub fn work(
+pub fn fill_work(
     destination: u64,
     pitch_bytes: usize,
     value: u32,

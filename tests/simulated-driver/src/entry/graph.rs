@@ -1,26 +1,19 @@
-//! Graphs as a whole: CUDA driver API, "Graph Management". Nodes have a file of their own.
+//! Graphs as a whole: CUDA driver API, "Graph Management". Nodes and instantiated graphs have files of their own.
 //!
-//! Memory nodes, conditional nodes and device-side launches are not simulated.
+//! All edges are plain ones: data on edges other than zero, for programmatic launches, is not simulated, and
+//! neither are conditional nodes.
 
-use std::ffi::{c_char, c_uint, c_ulonglong};
+use std::ffi::{c_uint, c_ulonglong};
 use std::sync::Arc;
 
 use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
 
-use super::{entry, needed, put, put_if_wanted, stream_entry};
+use super::{entry, needed, put};
 use crate::context::current;
-use crate::execution::{Graph, NodeId, Work, check_unsafe_call};
-use crate::graphs::{EXECS, ExecEntry, GRAPHS, graph, handle_of, node, node_handle};
+use crate::execution::{Graph, NodeId, NodeKind};
+use crate::graphs::{destroy, forget_inner, graph, handle_of, node, node_content, node_handle};
 use crate::space::Result;
-use crate::stream::resolve;
-
-/// Instantiation flags: auto free on launch, upload, device launch, node priority.
-const FLAG_UPLOAD: u64 = 2;
-const FLAG_DEVICE_LAUNCH: u64 = 4;
-const FLAGS_MASK: u64 = 15;
-/// `CU_GRAPH_EXEC_UPDATE_ERROR` for a graph of another shape.
-const UPDATE_TOPOLOGY_CHANGED: u32 = 2;
 
 entry! {
     fn cuGraphCreate(ph_graph: *mut CUgraph, flags: c_uint) {
@@ -33,20 +26,21 @@ entry! {
     }
 
     fn cuGraphDestroy(h_graph: CUgraph) {
-        GRAPHS.remove(h_graph).map(drop).map_err(|_| CUerror::INVALID_VALUE)
+        destroy(h_graph)
     }
 
     fn cuGraphClone(ph_graph_clone: *mut CUgraph, original_graph: CUgraph) {
         needed(ph_graph_clone)?;
-        put(ph_graph_clone, handle_of(&graph(original_graph)?.duplicate().0) as CUgraph)
+        let graph = graph(original_graph)?;
+        // A graph with memory nodes cannot be cloned.
+        if graph.has_memory_nodes() {
+            return Err(CUerror::NOT_SUPPORTED);
+        }
+        put(ph_graph_clone, handle_of(&graph.duplicate()) as CUgraph)
     }
 
     fn cuGraphGetId(h_graph: CUgraph, graph_id: *mut c_uint) {
         put(graph_id, graph(h_graph)?.id() as c_uint)
-    }
-
-    fn cuGraphExecGetId(h_graph_exec: CUgraphExec, graph_id: *mut c_uint) {
-        put(graph_id, EXECS.get(h_graph_exec)?.exec.id() as c_uint)
     }
 
     fn cuGraphGetNodes(h_graph: CUgraph, nodes: *mut CUgraphNode, num_nodes: *mut usize) {
@@ -75,8 +69,17 @@ entry! {
     }
 
     fn cuGraphNodeGetDependencies(h_node: CUgraphNode, dependencies: *mut CUgraphNode, num_dependencies: *mut usize) {
-        let (entry, id) = node(h_node)?;
-        put_nodes(&entry.graph.dependencies(id).unwrap_or_default(), dependencies, num_dependencies)
+        put_nodes(&before(h_node)?, dependencies, num_dependencies)
+    }
+
+    fn cuGraphNodeGetDependencies_v2(
+        h_node: CUgraphNode,
+        dependencies: *mut CUgraphNode,
+        edge_data: *mut CUgraphEdgeData,
+        num_dependencies: *mut usize,
+    ) {
+        put_plain_edges(edge_data, num_dependencies)?;
+        put_nodes(&before(h_node)?, dependencies, num_dependencies)
     }
 
     fn cuGraphNodeGetDependentNodes(
@@ -84,24 +87,36 @@ entry! {
         dependent_nodes: *mut CUgraphNode,
         num_dependent_nodes: *mut usize,
     ) {
-        let (entry, id) = node(h_node)?;
-        let after = entry.graph.edges().into_iter().filter(|(from, _)| *from == id).map(|(_, to)| to);
-        put_nodes(&after.collect::<Vec<_>>(), dependent_nodes, num_dependent_nodes)
+        put_nodes(&after(h_node)?, dependent_nodes, num_dependent_nodes)
+    }
+
+    fn cuGraphNodeGetDependentNodes_v2(
+        h_node: CUgraphNode,
+        dependent_nodes: *mut CUgraphNode,
+        edge_data: *mut CUgraphEdgeData,
+        num_dependent_nodes: *mut usize,
+    ) {
+        put_plain_edges(edge_data, num_dependent_nodes)?;
+        put_nodes(&after(h_node)?, dependent_nodes, num_dependent_nodes)
     }
 
     fn cuGraphNodeGetType(h_node: CUgraphNode, type_: *mut CUgraphNodeType) {
+        put(type_, type_of(node_content(h_node)?.2.kind))
+    }
+
+    fn cuGraphNodeGetLocalId(h_node: CUgraphNode, node_id: *mut c_uint) {
         let (entry, id) = node(h_node)?;
-        put(type_, CUgraphNodeType_enum(match entry.graph.work(id) {
-            Some(Work::Kernel(_)) => 0,
-            Some(Work::Copy(_)) => 1,
-            Some(Work::Fill(_)) => 2,
-            Some(Work::HostFunction(_) | Work::Callback(_)) => 3,
-            Some(Work::Child(_) | Work::Graph(_)) => 4,
-            Some(Work::WaitEvent(_)) => 6,
-            Some(Work::RecordEvent(_)) => 7,
-            Some(Work::WriteValue { .. } | Work::WaitValue { .. }) => 12,
-            Some(_) | None => 5,
-        }))
+        put(node_id, entry.graph.local_id(id).ok_or(CUerror::INVALID_VALUE)?)
+    }
+
+    fn cuGraphNodeGetToolsId(h_node: CUgraphNode, tools_node_id: *mut c_ulonglong) {
+        put(tools_node_id, node(h_node)?.1.0)
+    }
+
+    fn cuGraphNodeFindInClone(ph_node: *mut CUgraphNode, h_original_node: CUgraphNode, h_cloned_graph: CUgraph) {
+        needed(ph_node)?;
+        let copy = graph(h_cloned_graph)?.copy_of(NodeId(h_original_node as u64));
+        put(ph_node, node_handle(copy.ok_or(CUerror::INVALID_VALUE)?))
     }
 
     fn cuGraphNodeGetContainingGraph(h_node: CUgraphNode, ph_graph: *mut CUgraph) {
@@ -109,8 +124,10 @@ entry! {
     }
 
     fn cuGraphDestroyNode(h_node: CUgraphNode) {
-        let (entry, id) = node(h_node)?;
-        entry.graph.remove_node(id)
+        let (entry, id, content) = node_content(h_node)?;
+        entry.graph.remove_node(id)?;
+        forget_inner(&content);
+        Ok(())
     }
 
     fn cuGraphAddDependencies(
@@ -129,7 +146,7 @@ entry! {
         edge_data: *const CUgraphEdgeData,
         num_dependencies: usize,
     ) {
-        let _ = edge_data;
+        check_plain(edge_data, num_dependencies)?;
         each_edge(h_graph, from, to, num_dependencies, Graph::add_edge)
     }
 
@@ -149,124 +166,66 @@ entry! {
         edge_data: *const CUgraphEdgeData,
         num_dependencies: usize,
     ) {
-        let _ = edge_data;
+        check_plain(edge_data, num_dependencies)?;
         each_edge(h_graph, from, to, num_dependencies, Graph::remove_edge)
     }
+}
 
-    fn cuGraphInstantiate(
-        ph_graph_exec: *mut CUgraphExec,
-        h_graph: CUgraph,
-        ph_error_node: *mut CUgraphNode,
-        log_buffer: *mut c_char,
-        buffer_size: usize,
-    ) {
-        put_if_wanted(ph_error_node, std::ptr::null_mut());
-        if buffer_size > 0 {
-            put_if_wanted(log_buffer, 0);
-        }
-        instantiate(ph_graph_exec, h_graph, 0)
-    }
-
-    fn cuGraphInstantiate_v2(
-        ph_graph_exec: *mut CUgraphExec,
-        h_graph: CUgraph,
-        ph_error_node: *mut CUgraphNode,
-        log_buffer: *mut c_char,
-        buffer_size: usize,
-    ) {
-        put_if_wanted(ph_error_node, std::ptr::null_mut());
-        if buffer_size > 0 {
-            put_if_wanted(log_buffer, 0);
-        }
-        instantiate(ph_graph_exec, h_graph, 0)
-    }
-
-    fn cuGraphInstantiateWithFlags(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, flags: c_ulonglong) {
-        instantiate(ph_graph_exec, h_graph, flags)
-    }
-
-    fn cuGraphExecGetFlags(h_graph_exec: CUgraphExec, flags: *mut cuuint64_t) {
-        put(flags, EXECS.get(h_graph_exec)?.flags)
-    }
-
-    fn cuGraphExecDestroy(h_graph_exec: CUgraphExec) {
-        EXECS.remove(h_graph_exec).map(drop).map_err(|_| CUerror::INVALID_VALUE)
-    }
-
-    fn cuGraphExecUpdate(
-        h_graph_exec: CUgraphExec,
-        h_graph: CUgraph,
-        h_error_node_out: *mut CUgraphNode,
-        update_result_out: *mut CUgraphExecUpdateResult,
-    ) {
-        needed(update_result_out)?;
-        let updated = EXECS.get(h_graph_exec)?.exec.update(&*graph(h_graph)?)?;
-        put_if_wanted(h_error_node_out, std::ptr::null_mut());
-        put(update_result_out, CUgraphExecUpdateResult_enum(if updated { 0 } else { UPDATE_TOPOLOGY_CHANGED }))?;
-        if updated { Ok(()) } else { Err(CUerror::GRAPH_EXEC_UPDATE_FAILURE) }
-    }
-
-    fn cuGraphExecUpdate_v2(
-        h_graph_exec: CUgraphExec,
-        h_graph: CUgraph,
-        result_info: *mut CUgraphExecUpdateResultInfo,
-    ) {
-        needed(result_info)?;
-        let updated = EXECS.get(h_graph_exec)?.exec.update(&*graph(h_graph)?)?;
-        put(result_info, CUgraphExecUpdateResultInfo {
-            result: CUgraphExecUpdateResult_enum(if updated { 0 } else { UPDATE_TOPOLOGY_CHANGED }),
-            errorNode: std::ptr::null_mut(),
-            errorFromNode: std::ptr::null_mut(),
-        })?;
-        if updated { Ok(()) } else { Err(CUerror::GRAPH_EXEC_UPDATE_FAILURE) }
+/// The number of a kind of nodes in the header.
+pub fn type_of(kind: NodeKind) -> CUgraphNodeType {
+    match kind {
+        NodeKind::Kernel => CU_GRAPH_NODE_TYPE_KERNEL,
+        NodeKind::Copy => CU_GRAPH_NODE_TYPE_MEMCPY,
+        NodeKind::Fill => CU_GRAPH_NODE_TYPE_MEMSET,
+        NodeKind::Host => CU_GRAPH_NODE_TYPE_HOST,
+        NodeKind::Child => CU_GRAPH_NODE_TYPE_GRAPH,
+        NodeKind::Empty => CU_GRAPH_NODE_TYPE_EMPTY,
+        NodeKind::Wait => CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+        NodeKind::Record => CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+        NodeKind::Allocate => CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+        NodeKind::Free => CU_GRAPH_NODE_TYPE_MEM_FREE,
+        NodeKind::Values => CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
     }
 }
 
-stream_entry! {
-    fn cuGraphInstantiateWithParams | cuGraphInstantiateWithParams_ptsz [default] (
-        ph_graph_exec: *mut CUgraphExec,
-        h_graph: CUgraph,
-        instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
-    ) {
-        let parameters = instantiate_params.as_mut().ok_or(CUerror::INVALID_VALUE)?;
-        if parameters.flags & FLAG_UPLOAD != 0 {
-            resolve(parameters.hUploadStream, default)?;
-        }
-        let outcome = instantiate(ph_graph_exec, h_graph, parameters.flags);
-        parameters.hErrNode_out = std::ptr::null_mut();
-        parameters.result_out = CUgraphInstantiateResult_enum(if outcome.is_ok() { 0 } else { 1 });
-        outcome
-    }
-
-    // Graphs need no upload here; the arguments must be right all the same.
-    fn cuGraphUpload | cuGraphUpload_ptsz [default] (h_graph: CUgraphExec, h_stream: CUstream) {
-        let entry = resolve(h_stream, default)?;
-        EXECS.get(h_graph)?;
-        entry.context.queue.check()
-    }
-
-    fn cuGraphLaunch | cuGraphLaunch_ptsz [default] (h_graph: CUgraphExec, h_stream: CUstream) {
-        let entry = resolve(h_stream, default)?;
-        let exec = EXECS.get(h_graph)?.exec;
-        entry.context.queue.submit(&entry.stream, Work::Graph(exec))
-    }
+fn before(handle: CUgraphNode) -> Result<Vec<NodeId>> {
+    let (entry, id) = node(handle)?;
+    entry.graph.dependencies(id).ok_or(CUerror::INVALID_VALUE)
 }
 
+fn after(handle: CUgraphNode) -> Result<Vec<NodeId>> {
+    let (entry, id) = node(handle)?;
+    Ok(entry.graph.edges().into_iter().filter(|(from, _)| *from == id).map(|(_, to)| to).collect())
+}
+
+/// Refuses edges that are not plain: `NOT_SUPPORTED` for programmatic launches.
+///
 /// # Safety
-/// As `cuGraphInstantiateWithFlags`.
-unsafe fn instantiate(place: *mut CUgraphExec, h_graph: CUgraph, flags: u64) -> CUresult {
-    needed(place)?;
-    current::get_sound()?;
-    check_unsafe_call()?;
-    if flags & !FLAGS_MASK != 0 {
+/// `data` is null or has `count` elements.
+pub(super) unsafe fn check_plain(data: *const CUgraphEdgeData, count: usize) -> Result<()> {
+    if data.is_null() || count == 0 {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    let edges = unsafe { std::slice::from_raw_parts(data, count) };
+    let plain = |edge: &CUgraphEdgeData| edge.from_port == 0 && edge.to_port == 0 && edge.type_ == 0;
+    if edges.iter().any(|edge| edge.reserved != [0; 5]) {
         return Err(CUerror::INVALID_VALUE);
     }
-    if flags & FLAG_DEVICE_LAUNCH != 0 {
-        return Err(CUerror::NOT_SUPPORTED);
+    if edges.iter().all(plain) { Ok(()) } else { Err(CUerror::NOT_SUPPORTED) }
+}
+
+/// Writes the data of plain edges, for as many as there is room.
+///
+/// # Safety
+/// As `cuGraphNodeGetDependencies_v2`.
+unsafe fn put_plain_edges(data: *mut CUgraphEdgeData, count: *const usize) -> Result<()> {
+    needed(count)?;
+    if !data.is_null() {
+        // SAFETY: the caller's promise; all-zero is the plain edge.
+        unsafe { (0..count.read()).for_each(|index| data.add(index).write(std::mem::zeroed())) };
     }
-    let exec = graph(h_graph)?.instantiate()?;
-    // SAFETY: the caller's promise.
-    unsafe { put(place, EXECS.add(ExecEntry { exec, flags }) as CUgraphExec) }
+    Ok(())
 }
 
 /// Writes a list as the query functions do: with a null array only the count; else at most as many as there
@@ -304,12 +263,10 @@ unsafe fn edges(
     needed(count)?;
     let edges = graph(h_graph)?.edges();
     let (sources, targets): (Vec<NodeId>, Vec<NodeId>) = edges.into_iter().unzip();
-    // SAFETY: the caller's promise; all-zero is the plain edge.
+    // SAFETY: the caller's promise.
     unsafe {
+        put_plain_edges(data, count)?;
         let mut room = count.read();
-        if !data.is_null() {
-            (0..room).for_each(|index| data.add(index).write(std::mem::zeroed()));
-        }
         put_nodes(&sources, from, &raw mut room)?;
         put_nodes(&targets, to, count)
     }

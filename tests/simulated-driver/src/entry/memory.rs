@@ -73,6 +73,9 @@ entry! {
         let waited = if allocation.managed().is_some() { CONTEXTS.all() } else { of_device(allocation.device) };
         waited.iter().for_each(|context| context.queue.wait_all());
         current::get_sound()?;
+        if let Origin::Graph = allocation.origin {
+            return space.free_graph_allocation(allocation.device, dptr, None);
+        }
         space.free(dptr)
     }
 

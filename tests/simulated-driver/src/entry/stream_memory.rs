@@ -115,10 +115,11 @@ unsafe fn batch(
     // SAFETY: the caller's promise.
     let operations = unsafe { std::slice::from_raw_parts(operations, count as usize) };
     let works: Vec<Work> = operations.iter().map(operation).collect::<Result<_>>()?;
-    works.into_iter().try_for_each(|work| entry.context.queue.submit(&entry.stream, work))
+    entry.context.queue.submit(&entry.stream, Work::Batch(works.into()))
 }
 
-fn operation(parameters: &CUstreamBatchMemOpParams) -> Result<Work> {
+/// One operation of a batch as work.
+pub fn operation(parameters: &CUstreamBatchMemOpParams) -> Result<Work> {
     // SAFETY: every variant begins with the operation, and all are plain numbers.
     unsafe {
         let (waits, writes) = (&parameters.waitValue, &parameters.writeValue);

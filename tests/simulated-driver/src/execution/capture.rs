@@ -16,7 +16,7 @@ use turnus_bindings::CUerror;
 
 use super::context::ContextQueue;
 use super::event::Event;
-use super::graph::{Graph, NodeId};
+use super::graph::{Content, Graph, NodeId};
 use super::stream::{Stream, StreamKind};
 use super::work::Work;
 
@@ -133,10 +133,10 @@ impl Capture {
     }
 
     /// Adds a node behind the stream's frontier.
-    fn record(&self, stream: &Stream, work: Work) -> Result<(), CUerror> {
+    fn record(&self, stream: &Stream, content: impl Into<Content>) -> Result<(), CUerror> {
         let mut members = self.members.lock();
         let member = members.get_mut(&stream.id()).ok_or(CUerror::STREAM_CAPTURE_INVALIDATED)?;
-        let node = self.graph.add_node(work, &member.frontier)?;
+        let node = self.graph.add_node(content, &member.frontier)?;
         member.frontier = vec![node];
         Ok(())
     }
@@ -381,7 +381,19 @@ pub(super) fn record_work(stream: &Arc<Stream>, work: Work) -> Result<(), CUerro
     if matches!(work, Work::Callback(_)) {
         return Err(break_stream(stream));
     }
+    let work = match work {
+        Work::Graph(exec) => Work::Child(exec.as_graph()?),
+        work => work,
+    };
     active_capture(stream)?.record(stream, work)
+}
+
+/// Adds a node that no work of a stream stands for, behind what the stream's next node waits for.
+pub fn record_node(context: &ContextQueue, stream: &Arc<Stream>, content: Content) -> Result<(), CUerror> {
+    if admit(context, stream)? {
+        return active_capture(stream)?.record(stream, content);
+    }
+    Err(CUerror::ILLEGAL_STATE)
 }
 
 /// An event in a capturing stream: a name for the frontier, or a node when external.

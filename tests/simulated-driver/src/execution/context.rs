@@ -216,6 +216,9 @@ impl ContextQueue {
             }
             Work::Graph(exec) => exec.enqueue(self, stream),
             Work::Child(_) => return Err(CUerror::INVALID_VALUE),
+            Work::Batch(works) => {
+                works.iter().for_each(|work| drop(self.enqueue(stream, work.clone(), None)))
+            }
             work => {
                 if matches!(work, Work::Kernel(_)) {
                     stream.launches.wait_for_room();

@@ -179,6 +179,7 @@ impl EngineName {
             | Work::WriteValue { .. }
             | Work::WaitValue { .. }
             | Work::WaitUntil(_)
+            | Work::Batch(_)
             | Work::RecordEvent(_)
             | Work::WaitEvent(_)
             | Work::Child(_)

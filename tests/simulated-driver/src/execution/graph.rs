@@ -1,9 +1,9 @@
-//! Graphs: work as a template (`Graph`), and instantiated for launch (`GraphExec`).
+//! Graphs as templates: nodes with their work, and the edges between them.
 //!
-//! Instantiation flattens children into one list in dependency order; a launch makes a node of
-//! each entry behind the stream's last work. Two launches of one `GraphExec` never overlap
-//! (CUDA driver API, `cuGraphLaunch`). Streams reach this through `Work::Graph`.
+//! A node keeps, beside its work, what the program said about it (`Given`), which execution never looks into.
+//! Instantiation is in `graph_plan.rs`, what is launched in `graph_exec.rs`.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use turnus_bindings::CUerror;
 
-use super::context::ContextQueue;
-use super::event::Mark;
-use super::node::{Node, Task};
-use super::stream::Stream;
 use super::work::Work;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -23,27 +19,101 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
-fn next_id() -> u64 {
+pub(super) fn next_id() -> u64 {
     NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
+/// Something of the surface's that lives as long as what it is given to.
+pub type Given = Arc<dyn Any + Send + Sync>;
+
+/// What a node is, whatever its work is reduced to (a copy of no bytes is a copy).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeKind {
+    /// A launch.
+    Kernel,
+    /// A copy.
+    Copy,
+    /// A memset.
+    Fill,
+    /// A host function.
+    Host,
+    /// A graph inside.
+    Child,
+    /// A join.
+    Empty,
+    /// A wait for an event.
+    Wait,
+    /// A mark of an event.
+    Record,
+    /// An allocation.
+    Allocate,
+    /// A free.
+    Free,
+    /// Writes of values and waits for them.
+    Values,
+}
+
+impl NodeKind {
+    fn of(work: &Work) -> NodeKind {
+        match work {
+            Work::Kernel(_) => NodeKind::Kernel,
+            Work::Copy(_) => NodeKind::Copy,
+            Work::Fill(_) => NodeKind::Fill,
+            Work::HostFunction(_) | Work::Callback(_) => NodeKind::Host,
+            Work::Child(_) | Work::Graph(_) => NodeKind::Child,
+            Work::WaitEvent(_) => NodeKind::Wait,
+            Work::RecordEvent(_) => NodeKind::Record,
+            Work::WriteValue { .. } | Work::WaitValue { .. } | Work::Batch(_) => NodeKind::Values,
+            Work::Nothing | Work::Prefetch(_) | Work::Action(_) | Work::WaitUntil(_) => NodeKind::Empty,
+        }
+    }
+}
+
+/// What a node holds.
 #[derive(Clone, Debug)]
-struct Entry {
-    work: Work,
-    dependencies: Vec<NodeId>,
+pub struct Content {
+    /// What it is.
+    pub kind: NodeKind,
+    /// What it does.
+    pub work: Work,
+    /// What the program said, if it has to be told again.
+    pub given: Option<Given>,
+}
+
+impl From<Work> for Content {
+    fn from(work: Work) -> Self {
+        Content { kind: NodeKind::of(&work), work, given: None }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) content: Content,
+    pub(super) dependencies: Vec<NodeId>,
+    /// Its number in the graph, which a copy keeps.
+    local: u32,
 }
 
 /// A `CUgraph`.
 #[derive(Debug)]
 pub struct Graph {
     id: u64,
-    entries: Mutex<BTreeMap<NodeId, Entry>>,
+    pub(super) entries: Mutex<BTreeMap<NodeId, Entry>>,
+    /// Of a copy: which node of the original became which.
+    names: BTreeMap<NodeId, NodeId>,
+    /// What lives at least as long as the graph, by number, with a count of the surface's.
+    kept: Mutex<BTreeMap<usize, (Given, u64)>>,
 }
 
 impl Graph {
     /// An empty graph.
     pub fn new() -> Arc<Graph> {
-        Arc::new(Graph { id: next_id(), entries: Mutex::new(BTreeMap::new()) })
+        Arc::new(Graph {
+            id: next_id(),
+            entries: Mutex::default(),
+            names: BTreeMap::new(),
+            kept: Mutex::default(),
+        })
     }
 
     /// A number unique in the process.
@@ -52,7 +122,7 @@ impl Graph {
     }
 
     /// Adds a node; `INVALID_VALUE` when a dependency is not in the graph or comes twice.
-    pub fn add_node(&self, work: Work, dependencies: &[NodeId]) -> Result<NodeId, CUerror> {
+    pub fn add_node(&self, content: impl Into<Content>, dependencies: &[NodeId]) -> Result<NodeId, CUerror> {
         let mut entries = self.entries.lock();
         let distinct: BTreeSet<_> = dependencies.iter().collect();
         if distinct.len() != dependencies.len() || dependencies.iter().any(|node| !entries.contains_key(node))
@@ -60,7 +130,8 @@ impl Graph {
             return Err(CUerror::INVALID_VALUE);
         }
         let node = NodeId(next_id());
-        entries.insert(node, Entry { work, dependencies: dependencies.to_vec() });
+        let local = entries.last_key_value().map_or(0, |(_, last)| last.local + 1);
+        entries.insert(node, Entry { content: content.into(), dependencies: dependencies.to_vec(), local });
         Ok(node)
     }
 
@@ -75,8 +146,9 @@ impl Graph {
         Ok(())
     }
 
-    /// Removes an edge (`cuGraphRemoveDependencies`).
+    /// Removes an edge (`cuGraphRemoveDependencies`); one that is not there is refused.
     pub fn remove_edge(&self, from: NodeId, to: NodeId) -> Result<(), CUerror> {
+        self.check_changeable()?;
         let mut entries = self.entries.lock();
         let entry = entries.get_mut(&to).ok_or(CUerror::INVALID_VALUE)?;
         let position =
@@ -87,10 +159,24 @@ impl Graph {
 
     /// Removes a node and its edges (`cuGraphDestroyNode`).
     pub fn remove_node(&self, node: NodeId) -> Result<(), CUerror> {
+        self.check_changeable()?;
         let mut entries = self.entries.lock();
         entries.remove(&node).ok_or(CUerror::INVALID_VALUE)?;
         entries.values_mut().for_each(|entry| entry.dependencies.retain(|other| *other != node));
         Ok(())
+    }
+
+    /// Nodes and edges of a graph with memory nodes cannot be deleted (cuGraphAddMemAllocNode).
+    fn check_changeable(&self) -> Result<(), CUerror> {
+        if self.has_memory_nodes() { Err(CUerror::NOT_SUPPORTED) } else { Ok(()) }
+    }
+
+    /// Whether a node of it, or of a graph inside, allocates or frees.
+    pub fn has_memory_nodes(&self) -> bool {
+        self.entries.lock().values().any(|entry| match &entry.content.work {
+            Work::Child(graph) => graph.has_memory_nodes(),
+            _ => matches!(entry.content.kind, NodeKind::Allocate | NodeKind::Free),
+        })
     }
 
     /// All nodes, oldest first.
@@ -98,14 +184,24 @@ impl Graph {
         self.entries.lock().keys().copied().collect()
     }
 
-    /// What a node does.
-    pub fn work(&self, node: NodeId) -> Option<Work> {
-        self.entries.lock().get(&node).map(|entry| entry.work.clone())
+    /// What a node holds.
+    pub fn content(&self, node: NodeId) -> Option<Content> {
+        self.entries.lock().get(&node).map(|entry| entry.content.clone())
     }
 
-    /// Replaces what a node does (`cuGraphKernelNodeSetParams` and its like).
-    pub fn set_work(&self, node: NodeId, work: Work) -> Result<(), CUerror> {
-        self.entries.lock().get_mut(&node).ok_or(CUerror::INVALID_VALUE)?.work = work;
+    /// What all nodes hold, oldest first.
+    pub fn contents(&self) -> Vec<(NodeId, Content)> {
+        self.entries.lock().iter().map(|(node, entry)| (*node, entry.content.clone())).collect()
+    }
+
+    /// The node's number in the graph.
+    pub fn local_id(&self, node: NodeId) -> Option<u32> {
+        self.entries.lock().get(&node).map(|entry| entry.local)
+    }
+
+    /// Replaces what a node holds (`cuGraphKernelNodeSetParams` and its like).
+    pub fn set_content(&self, node: NodeId, content: impl Into<Content>) -> Result<(), CUerror> {
+        self.entries.lock().get_mut(&node).ok_or(CUerror::INVALID_VALUE)?.content = content.into();
         Ok(())
     }
 
@@ -120,26 +216,57 @@ impl Graph {
         entries.iter().flat_map(|(to, entry)| entry.dependencies.iter().map(|from| (*from, *to))).collect()
     }
 
-    /// A copy with nodes of its own, and which node became which (`cuGraphClone`).
-    pub fn duplicate(&self) -> (Arc<Graph>, BTreeMap<NodeId, NodeId>) {
+    /// A copy with nodes of its own (`cuGraphClone`), graphs inside copied too.
+    pub fn duplicate(&self) -> Arc<Graph> {
         let entries = self.entries.lock();
         let names: BTreeMap<_, _> = entries.keys().map(|node| (*node, NodeId(next_id()))).collect();
         let copied = entries.iter().map(|(node, entry)| {
             let dependencies = entry.dependencies.iter().map(|other| names[other]).collect();
-            (names[node], Entry { work: entry.work.clone(), dependencies })
+            let mut content = entry.content.clone();
+            if let Work::Child(child) = &content.work {
+                content.work = Work::Child(child.duplicate());
+            }
+            (names[node], Entry { content, dependencies, local: entry.local })
         });
-        let graph = Graph { id: next_id(), entries: Mutex::new(copied.collect()) };
-        (Arc::new(graph), names)
+        let entries = Mutex::new(copied.collect());
+        Arc::new(Graph { id: next_id(), entries, names, kept: Mutex::new(self.kept.lock().clone()) })
     }
 
-    /// Makes the graph launchable; `INVALID_VALUE` when it has a cycle.
-    pub fn instantiate(&self) -> Result<Arc<GraphExec>, CUerror> {
-        let plan = self.plan()?;
-        Ok(Arc::new(GraphExec { id: next_id(), plan: Mutex::new(Arc::new(plan)), last: Mutex::new(None) }))
+    /// Of a copy: the node that `original` became, while it is there (`cuGraphNodeFindInClone`).
+    pub fn copy_of(&self, original: NodeId) -> Option<NodeId> {
+        let copy = *self.names.get(&original)?;
+        self.entries.lock().contains_key(&copy).then_some(copy)
+    }
+
+    /// Lets the graph, its copies and what is instantiated from them keep `object` alive, `count` times more.
+    pub fn keep(&self, number: usize, object: Given, count: u64) {
+        self.kept.lock().entry(number).or_insert((object, 0)).1 += count;
+    }
+
+    /// Takes `count` of what `keep` counted back; `INVALID_VALUE` when there are not as many.
+    pub fn let_go(&self, number: usize, count: u64) -> Result<(), CUerror> {
+        let mut kept = self.kept.lock();
+        let entry = kept.get_mut(&number).filter(|entry| entry.1 >= count).ok_or(CUerror::INVALID_VALUE)?;
+        entry.1 -= count;
+        let gone = if entry.1 == 0 { kept.remove(&number) } else { None };
+        drop(kept);
+        drop(gone);
+        Ok(())
+    }
+
+    /// All that is kept alive, by graphs inside too.
+    pub(super) fn kept(&self) -> Vec<Given> {
+        let mut kept: Vec<Given> = self.kept.lock().values().map(|entry| entry.0.clone()).collect();
+        for entry in self.entries.lock().values() {
+            if let Work::Child(child) = &entry.content.work {
+                kept.extend(child.kept());
+            }
+        }
+        kept
     }
 
     /// Every node that `ends` wait for, and they themselves.
-    pub(super) fn ancestors(&self, ends: &[NodeId]) -> BTreeSet<NodeId> {
+    pub fn ancestors(&self, ends: &[NodeId]) -> BTreeSet<NodeId> {
         let entries = self.entries.lock();
         let mut found = BTreeSet::new();
         let mut open = ends.to_vec();
@@ -151,158 +278,5 @@ impl Graph {
             }
         }
         found
-    }
-
-    fn plan(&self) -> Result<Vec<Planned>, CUerror> {
-        let entries = self.entries.lock().clone();
-        let mut plan = Vec::new();
-        let mut placed: BTreeMap<NodeId, usize> = BTreeMap::new();
-        let mut open: Vec<NodeId> = entries.keys().copied().collect();
-        while !open.is_empty() {
-            let before = open.len();
-            let mut blocked = Vec::new();
-            for node in open {
-                let entry = &entries[&node];
-                let after: Option<Vec<usize>> =
-                    entry.dependencies.iter().map(|other| placed.get(other).copied()).collect();
-                match after {
-                    Some(after) => {
-                        let last = place(&mut plan, node, &entry.work, after)?;
-                        placed.insert(node, last);
-                    }
-                    None => blocked.push(node),
-                }
-            }
-            if blocked.len() == before {
-                return Err(CUerror::INVALID_VALUE);
-            }
-            open = blocked;
-        }
-        Ok(plan)
-    }
-}
-
-/// Appends a node's work, a child's flattened between two joins; returns where it ends.
-fn place(plan: &mut Vec<Planned>, node: NodeId, work: &Work, after: Vec<usize>) -> Result<usize, CUerror> {
-    let children = match work {
-        Work::Child(graph) => graph.plan()?,
-        Work::Graph(exec) => exec.plan.lock().to_vec(),
-        work => {
-            plan.push(Planned { node, work: work.clone(), after });
-            return Ok(plan.len() - 1);
-        }
-    };
-    plan.push(Planned { node, work: Work::Nothing, after });
-    let start = plan.len() - 1;
-    let mut ends = vec![start];
-    for child in children {
-        let mut after: Vec<_> = child.after.iter().map(|index| index + start + 1).collect();
-        after.push(start);
-        plan.push(Planned { node: child.node, work: child.work, after });
-        ends.push(plan.len() - 1);
-    }
-    plan.push(Planned { node, work: Work::Nothing, after: ends });
-    Ok(plan.len() - 1)
-}
-
-#[derive(Clone, Debug)]
-struct Planned {
-    node: NodeId,
-    work: Work,
-    /// Earlier entries of the plan.
-    after: Vec<usize>,
-}
-
-/// A `CUgraphExec`. Dropping it lets launches under way finish.
-#[derive(Debug)]
-pub struct GraphExec {
-    id: u64,
-    plan: Mutex<Arc<Vec<Planned>>>,
-    last: Mutex<Option<Arc<Node>>>,
-}
-
-impl GraphExec {
-    /// A number unique in the process.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// Replaces what a node does in later launches (`cuGraphExecKernelNodeSetParams` and its
-    /// like); `INVALID_VALUE` when the node is not in it.
-    pub fn set_work(&self, node: NodeId, work: Work) -> Result<(), CUerror> {
-        let mut plan = self.plan.lock();
-        let index = plan.iter().position(|planned| planned.node == node).ok_or(CUerror::INVALID_VALUE)?;
-        Arc::make_mut(&mut plan)[index].work = work;
-        Ok(())
-    }
-
-    /// Takes over the work of a graph of the same shape (`cuGraphExecUpdate`); false and
-    /// unchanged when kinds or edges differ.
-    pub fn update(&self, graph: &Graph) -> Result<bool, CUerror> {
-        let fresh = graph.plan()?;
-        let mut plan = self.plan.lock();
-        let same = |old: &Planned, new: &Planned| {
-            old.after == new.after && std::mem::discriminant(&old.work) == std::mem::discriminant(&new.work)
-        };
-        if plan.len() != fresh.len() || !plan.iter().zip(&fresh).all(|(old, new)| same(old, new)) {
-            return Ok(false);
-        }
-        let nodes: Vec<_> = plan.iter().map(|planned| planned.node).collect();
-        let renamed = fresh.into_iter().zip(nodes).map(|(planned, node)| Planned { node, ..planned });
-        *plan = Arc::new(renamed.collect());
-        Ok(true)
-    }
-
-    /// One launch behind the stream's last work and behind the launch before.
-    pub(super) fn enqueue(&self, context: &ContextQueue, stream: &Stream) {
-        let plan = self.plan.lock().clone();
-        let waited: Vec<_> = plan.iter().map(|planned| waited_before(&planned.work)).collect();
-        let new_node = |task| Node::new(context.domain.clone(), stream.priority(), task);
-        let start = new_node(Some(Task::Work(Work::Nothing)));
-        let end = new_node(Some(Task::Work(Work::Nothing)));
-        end.after(&start);
-        {
-            let mut last = self.last.lock();
-            if let Some(last) = &*last {
-                start.after(last);
-            }
-            context.append(stream, &start, &end);
-            *last = Some(end.clone());
-        }
-        let mut nodes: Vec<Arc<Node>> = Vec::with_capacity(plan.len());
-        for (planned, waited) in plan.iter().zip(waited) {
-            let node = new_node(None);
-            node.after(&start);
-            planned.after.iter().for_each(|index| node.after(&nodes[*index]));
-            waited.iter().for_each(|marked| node.after(marked));
-            node.set_task(task_of(&planned.work, &node));
-            end.after(&node);
-            nodes.push(node);
-        }
-        nodes.into_iter().for_each(Node::release);
-        end.release();
-        start.release();
-    }
-}
-
-/// What a wait node waits for: the event as it stands when the launch is submitted. Edges order
-/// it behind records of the same graph.
-fn waited_before(work: &Work) -> Option<Arc<Node>> {
-    match work {
-        Work::WaitEvent(event) => event.waited_node(),
-        _ => None,
-    }
-}
-
-/// The task of an entry; records take effect when the launch is submitted, as in streams.
-fn task_of(work: &Work, node: &Arc<Node>) -> Task {
-    match work {
-        Work::RecordEvent(event) => {
-            let mark = Mark::new(node.clone());
-            event.set_mark(mark.clone());
-            Task::Mark(mark)
-        }
-        Work::WaitEvent(_) => Task::Work(Work::Nothing),
-        work => Task::Work(work.clone()),
     }
 }

@@ -15,7 +15,7 @@
 //!   checks: frees, destruction), `close`.
 //! - `Event`: `query`, `synchronize`, `elapsed_ms`.
 //! - `capture`: `begin`, `end`, `info`, `status`, `update_dependencies`, `exchange_thread_mode`,
-//!   and `check_unsafe_call`: call it first in every entry point that a capture may prohibit
+//!   `record_node` (a node that no work stands for: allocations), and `check_unsafe_call`: call it first in every entry point that a capture may prohibit
 //!   (allocation, synchronous copies and memsets, module load, host registration, frees);
 //!   queries and synchronisation here call it themselves.
 //! - `Graph` (template), `GraphExec` (instantiated); launched by `Work::Graph`.
@@ -32,6 +32,8 @@ mod event;
 mod executor;
 mod front_end;
 mod graph;
+mod graph_exec;
+mod graph_plan;
 mod hardware;
 mod launch_queue;
 mod node;
@@ -44,13 +46,15 @@ mod tests;
 
 pub use capture::{
     CaptureInfo, CaptureMode, CaptureStatus, DependencyUpdate, begin, check_unsafe_call, end,
-    exchange_thread_mode, info, status, update_dependencies,
+    exchange_thread_mode, info, record_node, status, update_dependencies,
 };
 pub use context::ContextQueue;
 pub use event::Event;
 pub use executor::Executor;
 pub use front_end::in_host_function;
-pub use graph::{Graph, GraphExec, NodeId};
+pub use graph::{Content, Given, Graph, NodeId, NodeKind};
+pub use graph_exec::GraphExec;
+pub use graph_plan::{Difference, Mismatch};
 pub use hardware::{ArenaDevice, Hardware, SliceGuard};
 pub use stream::{Stream, StreamKind};
 pub use turnus_bindings::CUerror;

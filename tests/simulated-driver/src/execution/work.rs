@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::event::Event;
-use super::graph::{Graph, GraphExec};
+use super::graph::Graph;
+use super::graph_exec::GraphExec;
 use turnus_bindings::CUerror;
 
 /// Why work failed. It becomes the sticky error of its context.
@@ -72,6 +73,9 @@ pub trait KernelImage: Send + Sync {
 
     /// The name for messages.
     fn name(&self) -> &str;
+
+    /// The image itself, for the surface to know it again.
+    fn as_any(&self) -> &dyn std::any::Any;
 }
 
 /// One launch under way.
@@ -262,6 +266,8 @@ pub enum Work {
         /// The comparison.
         condition: WaitCondition,
     },
+    /// Several pieces in order, as one node of a graph (`cuStreamBatchMemOp`).
+    Batch(Arc<[Work]>),
     /// Waits until the condition holds, which is looked at often and must not block (events of other
     /// processes).
     WaitUntil(Arc<Condition>),
@@ -288,6 +294,7 @@ impl fmt::Debug for Work {
             Work::WaitValue { address, value, condition, .. } => {
                 write!(formatter, "WaitValue({address:#x}, {condition:?} {value})")
             }
+            Work::Batch(works) => write!(formatter, "Batch({works:?})"),
             Work::WaitUntil(_) => formatter.write_str("WaitUntil"),
             Work::Child(graph) => write!(formatter, "Child({})", graph.id()),
             Work::Graph(exec) => write!(formatter, "Graph({})", exec.id()),

@@ -24,6 +24,10 @@ impl KernelImage for Endless {
     fn name(&self) -> &str {
         "a kernel without end"
     }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
 }
 
 struct Run {

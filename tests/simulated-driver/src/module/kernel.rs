@@ -60,6 +60,10 @@ impl KernelImage for Kernel {
     fn name(&self) -> &str {
         self.function.entry.name()
     }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
 }
 
 /// A launch under way, or why there is none.

@@ -54,6 +54,8 @@ pub enum Origin {
     ImportedPool(Arc<Pool>),
     /// `cuIpcOpenMemHandle`: what was opened, and how often.
     Opened(SharedPart, u32),
+    /// Allocation nodes of a graph.
+    Graph,
     /// `cuMemAllocManaged`.
     Managed(Arc<Managed>),
 }
@@ -122,6 +124,8 @@ impl AddressSpace {
     pub fn give_back(&self, base: u64, allocation: Allocation) {
         match (allocation.origin, allocation.physical) {
             (Origin::Managed(managed), _) => self.free_managed(base, &managed),
+            // Its memory is kept by `graph_pool.rs`.
+            (Origin::Graph, _) => {}
             (Origin::Pool(pool), _) => pool.give(base, allocation.bytes, None),
             (_, Some(physical)) => self.free_pages(base - allocation.offset_bytes, physical),
             (_, None) => self.free_in_slab((allocation.context, allocation.device), base, allocation.bytes),

@@ -4,11 +4,12 @@
 //! through the page table (`table.rs`) without it. A change that takes bytes away first clears the entries,
 //! then waits in [`AddressSpace::shoot_down`] until no engine uses an old translation, then gives the memory
 //! back. Errors are those of the driver functions. Next: `virtual_memory.rs` (cuMemMap and friends),
-//! `allocation.rs` (cuMemAlloc), `pool.rs` (cuMemAllocAsync),
+//! `allocation.rs` (cuMemAlloc), `pool.rs` (cuMemAllocAsync), `graph_pool.rs` (memory nodes),
 //! `managed.rs` (cuMemAllocManaged), `host.rs` (pinned memory), `access.rs` and `kernel.rs` (what engines do).
 
 mod access;
 mod allocation;
+mod graph_pool;
 mod host;
 mod kernel;
 mod managed;
@@ -30,6 +31,7 @@ use turnus_simulated_arena::Arena;
 
 pub use access::DeviceSpace;
 pub use allocation::{Allocation, Origin};
+pub use graph_pool::GraphLaunch;
 pub use host::{HostKind, HostRange, HostRanges};
 pub use managed::{Advice, CPU, NOWHERE};
 pub use peers::Grant;
@@ -57,6 +59,7 @@ pub struct AddressSpace {
     host: HostRanges,
     grants: peers::Grants,
     residency: residency::Residency,
+    graph_pools: Vec<graph_pool::GraphPool>,
     /// Read while an engine uses translations; written to wait until none does.
     translations: RwLock<()>,
 }
@@ -118,6 +121,7 @@ impl AddressSpace {
             host: HostRanges::default(),
             grants: peers::Grants::default(),
             residency: residency::Residency::new(arena.devices().len()),
+            graph_pools: arena.devices().iter().map(|_| graph_pool::GraphPool::default()).collect(),
             translations: RwLock::new(()),
         })
     }

@@ -112,19 +112,21 @@ fn children_copies_and_updates_keep_their_meaning() {
     let head = parent.add_node(kernel_note(&seen, 1), &[]).unwrap();
     let middle = parent.add_node(Work::Child(child), &[head]).unwrap();
     parent.add_node(kernel_note(&seen, 4), &[middle]).unwrap();
-    let (copy, names) = parent.duplicate();
+    let copy = parent.duplicate();
+    let head_of_copy = copy.copy_of(head).unwrap();
     let exec = parent.instantiate().unwrap();
-    copy.set_work(names[&head], kernel_note(&seen, 10)).unwrap();
+    copy.set_content(head_of_copy, kernel_note(&seen, 10)).unwrap();
     let stream = context.create_stream(false, 0);
     context.submit(&stream, Work::Graph(exec.clone())).unwrap();
-    assert_eq!(exec.update(&copy), Ok(true));
+    assert_eq!(exec.update(&copy, &|_, _| Ok(())), Ok(Ok(())));
     context.submit(&stream, Work::Graph(exec.clone())).unwrap();
-    exec.set_work(head, kernel_note(&seen, 20)).unwrap();
+    exec.set_content(head, kernel_note(&seen, 20)).unwrap();
     context.submit(&stream, Work::Graph(exec.clone())).unwrap();
     context.synchronize_stream(&stream).unwrap();
     assert_eq!(*seen.lock(), [1, 2, 3, 4, 10, 2, 3, 4, 20, 2, 3, 4]);
-    copy.remove_node(names[&head]).unwrap();
-    assert_eq!(exec.update(&copy), Ok(false), "another shape");
+    copy.remove_node(head_of_copy).unwrap();
+    let other = Mismatch { difference: Difference::Topology, node: None, from: None };
+    assert_eq!(exec.update(&copy, &|_, _| Ok(())), Ok(Err(other)), "another number of nodes");
 }
 
 #[test]

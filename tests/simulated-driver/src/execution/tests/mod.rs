@@ -134,6 +134,10 @@ impl<F: Fn() -> KernelStep + Send + Sync + 'static> KernelImage for FakeKernel<F
     fn name(&self) -> &str {
         "fake"
     }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
 }
 
 impl<F: Fn() -> KernelStep + Send + Sync + 'static> KernelRun for FakeRun<F> {
