@@ -9,8 +9,13 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod capture;
 mod contexts;
 mod faults;
+mod graph_memory;
+mod graph_nodes;
+mod graph_support;
+mod graph_updates;
 mod graphs;
 mod ipc;
 mod kernels;

@@ -3,12 +3,9 @@
 //! Rules: CUDA driver API, cuStreamBeginCapture, cuThreadExchangeStreamCaptureMode and the entries of the codes
 //! 900 to 908.
 
-#[macro_use]
-mod common;
-
 use std::ffi::c_void;
 
-use common::{allocate, context, isolated};
+use crate::common::{allocate, context, isolated};
 use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
 

@@ -3,12 +3,9 @@
 //! Rules: CUDA driver API, cuGraphAddMemAllocNode, and the programming guide's chapter on graph memory nodes, whose
 //! footprint examples are followed here. Sizes are in units of the device's memory, so that they fit a real card.
 
-#[macro_use]
-mod common;
-
 use std::ffi::c_void;
 
-use common::{VECTOR_ADD, WAIT_FOR_FLAG, allocate, context, function, isolated, launch, properties};
+use crate::common::{VECTOR_ADD, WAIT_FOR_FLAG, allocate, context, function, isolated, launch, properties};
 use turnus_bindings::types::*;
 
 fn stream() -> CUstream {
