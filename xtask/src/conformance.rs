@@ -163,8 +163,8 @@ fn run_test(program: &Path, test: &str, library: &Path) -> Result<Found> {
     let mut command = Command::new(program);
     command.args([test, "--exact", "--nocapture", "--test-threads=1"]).stdin(Stdio::null());
     command.env("CONFORMANCE_LIBRARY", library).env("PROPTEST_CASES", PROPERTY_CASES);
-    // Only the simulated driver looks at it.
-    command.env("SIMULATED_CUDA_DIR", &machine);
+    // Only the simulated driver looks at these.
+    command.env("SIMULATED_CUDA_DIR", &machine).env("SIMULATED_CUDA_DEVICES", "H100-pcie5");
     let (mut reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     command.stdout(writer.try_clone()?).stderr(writer).process_group(0);
     let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;

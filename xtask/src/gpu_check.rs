@@ -33,12 +33,13 @@ pub struct GpuCheckArguments {
 }
 
 /// Test programs of the folder: package and test target.
-const PROGRAMS: [(&str, &str); 6] = [
+const PROGRAMS: [(&str, &str); 7] = [
     ("turnus-simulated-driver", "conformance"),
     ("turnus-simulated-ptx", "control"),
     ("turnus-simulated-ptx", "floats"),
     ("turnus-simulated-ptx", "halves"),
     ("turnus-simulated-ptx", "integers"),
+    ("turnus-simulated-ptx", "kernels"),
     ("turnus-simulated-ptx", "memory"),
 ];
 

@@ -274,7 +274,7 @@ fn module_variables_are_listed_with_their_first_bytes() {
     assert_eq!((globals[5].size, globals[5].align), (8, 16));
 
     let entry = module.entry("k").expect("k");
-    let parameters = Parameters::default().pointer(0).0;
+    let parameters = Parameters::default().pointer(0).bytes;
     let address_of = |name: &str| match name {
         "counter" => Some(BASE + 32),
         "table" => Some(BASE + 64),
