@@ -6,7 +6,9 @@
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
-use turnus_simulated_arena::DRIVER_VERSION_VARIABLE;
+use turnus_simulated_arena::{
+    ArenaConfig, ComputeMode, DIRECTORY_VARIABLE, DRIVER_VERSION_VARIABLE, DeviceConfig, MigConfig, TemporaryMachine,
+};
 use turnus_tests::{Outcome, Program, Road, Sandbox, Setup, artifacts, compile};
 
 /// What the CUDA program holds beside its context and modules.
@@ -148,5 +150,46 @@ fn nvidia_smi_reports_a_lost_device() {
         let outcome = sandbox.run("nvidia-smi", command);
         assert!(outcome.stdout.contains("GPU is lost"), "{}", outcome.describe());
         assert_ne!(outcome.code, Some(0), "{}", outcome.describe());
+    }
+}
+
+#[test]
+fn nvidia_smi_lists_mig_devices_and_sets_compute_modes() {
+    let part = |slices: u32| MigConfig {
+        slices,
+        memory_bytes: u64::from(slices) * (10 << 30),
+        multiprocessor_count: slices * 14,
+        uuid: None,
+    };
+    let divided = DeviceConfig { mig: Some(vec![part(3), part(1)]), ..DeviceConfig::default() };
+    let config =
+        ArenaConfig { devices: vec![divided, DeviceConfig::default()], ..ArenaConfig::with_devices(0) };
+    for (release, program) in nvidia_smis("nvidia-smi on the simulated NVML: MIG devices and compute modes") {
+        let machine = TemporaryMachine::new(&config).expect("a machine");
+        let sandbox = Sandbox::without_daemon(Setup::default());
+        let smi = |arguments: &[&str]| {
+            let mut command = sandbox.bare(&program);
+            command.args(arguments).env(DIRECTORY_VARIABLE, machine.directory());
+            command.env_remove(DRIVER_VERSION_VARIABLE).env("SIMULATED_NVML_DRIVER_VERSION", &release);
+            sandbox.run("nvidia-smi", command)
+        };
+        let list = smi(&["-L"]).stdout;
+        let lines: Vec<&str> = list.lines().map(str::trim).collect();
+        assert_eq!(lines.len(), 4, "{list}");
+        assert!(lines[1].starts_with("MIG 3g.30gb") && lines[1].contains("(UUID: MIG-"), "{list}");
+        assert!(lines[2].starts_with("MIG 1g.10gb") && lines[2].contains("Device  1:"), "{list}");
+        let overview = smi(&[]).stdout;
+        assert!(overview.contains("Enabled") && overview.contains("|  0    2   0   1  |"), "{overview}");
+
+        let set = smi(&["-c", "EXCLUSIVE_PROCESS", "-i", "1"]);
+        if !nix::unistd::geteuid().is_root() {
+            assert!(set.code != Some(0), "{}", set.describe());
+            continue;
+        }
+        assert_eq!(set.code, Some(0), "{}", set.describe());
+        let arena = turnus_simulated_arena::Arena::open_at(machine.directory()).expect("the machine");
+        assert_eq!(arena.compute_mode(1).expect("device 1"), ComputeMode::ExclusiveProcess);
+        let mode = smi(&["-i", "1", "--query-gpu=compute_mode", "--format=csv,noheader"]).stdout;
+        assert_eq!(mode.trim(), "Exclusive_Process");
     }
 }

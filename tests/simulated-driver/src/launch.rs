@@ -60,6 +60,7 @@ pub unsafe fn kernel_work(
 
 /// A launch with parameters that lie as the kernel wants them. The shape has been checked.
 pub fn packed_work(function: &Arc<Function>, shape: Shape, parameters: Vec<u8>) -> Result<Work> {
+    function.load()?;
     if let Some(hang) = call::take_hang() {
         return Ok(Work::Kernel(Arc::new(Endless { timeout: hang.timeout })));
     }

@@ -5,6 +5,7 @@
 //! shared memory. `defaults.rs` has the default card with its sources, `arena.rs` the opening.
 
 use crate::defaults;
+use crate::mig::{self, Instance, MigConfig};
 use crate::modes::ComputeMode;
 use crate::profiles;
 use serde::{Deserialize, Serialize};
@@ -142,6 +143,9 @@ pub struct DeviceConfig {
     pub multiprocessor_count: u32,
     /// Who may have contexts: `default`, `exclusive_process` or `prohibited`. Read when the machine is made.
     pub compute_mode: ComputeMode,
+    /// MIG devices that it is divided into; an empty list: MIG mode without any. See `mig.rs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mig: Option<Vec<MigConfig>>,
 }
 
 /// One device as the machine has it: scaled, checked, nothing optional.
@@ -155,6 +159,8 @@ pub struct Device {
     pub pci_bus_id: String,
     /// Scaled values; `memory_bytes` is a multiple of `granularity_bytes`.
     pub config: DeviceConfig,
+    /// What part of which device it is, for MIG devices; they follow the whole ones.
+    pub instance: Option<Instance>,
 }
 
 impl Device {
@@ -225,11 +231,14 @@ impl ArenaConfig {
         if self.devices.is_empty() || self.devices.len() > DEVICES_MAX {
             return machine(format!("{} devices; 1 to {DEVICES_MAX} are possible", self.devices.len()));
         }
-        let devices = (self.devices.iter().enumerate())
+        let mut devices = (self.devices.iter().enumerate())
             .map(|(index, device)| {
                 device.resolve(index, self.scale).map_err(|reason| ConfigError::Device { index, reason })
             })
             .collect::<Result<Vec<_>, _>>()?;
+        let parts = mig::parts(&devices, self.scale)
+            .map_err(|(index, reason)| ConfigError::Device { index, reason })?;
+        devices.extend(parts);
         for (index, device) in devices.iter().enumerate() {
             let twin = devices[..index].iter().find(|other| other.uuid == device.uuid);
             if let Some(twin) = twin {
@@ -292,7 +301,7 @@ impl DeviceConfig {
             }
             None => defaults::pci_bus_id(index),
         };
-        Ok(Device { index, uuid, pci_bus_id, config })
+        Ok(Device { index, uuid, pci_bus_id, config, instance: None })
     }
 
     fn rates(&mut self) -> [&mut u64; 4] {
@@ -305,8 +314,9 @@ impl DeviceConfig {
     }
 }
 
-fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    let digits: String = text.strip_prefix("GPU-").unwrap_or(text).chars().filter(|c| *c != '-').collect();
+pub(crate) fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let digits = text.strip_prefix("GPU-").or(text.strip_prefix("MIG-")).unwrap_or(text);
+    let digits: String = digits.chars().filter(|c| *c != '-').collect();
     if digits.len() != 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }

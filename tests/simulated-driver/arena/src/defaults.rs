@@ -39,6 +39,7 @@ impl Default for DeviceConfig {
             compute_minor: 0,
             multiprocessor_count: 108,
             compute_mode: ComputeMode::Default,
+            mig: None,
         }
     }
 }

@@ -39,8 +39,9 @@ pub struct Xid {
 }
 
 impl Arena {
-    /// Whether the marker `lost-<index>` lies in the directory.
+    /// Whether the marker `lost-<index>` lies in the directory; a MIG device is lost with the whole one.
     pub fn device_is_lost(&self, device: usize) -> bool {
+        let device = self.devices().get(device).map_or(device, |device| device.whole());
         self.directory().join(format!("lost-{device}")).exists()
     }
 
@@ -63,10 +64,11 @@ impl Arena {
 
     /// Let a device fall off the bus: its marker and the line in the log.
     pub fn lose_device(&self, device: usize) -> Result<(), ArenaError> {
-        self.device(device)?;
+        let device = self.device(device)?.whole();
         let path = self.directory().join(format!("lost-{device}"));
         std::fs::write(&path, "").map_err(|source| ArenaError::File { what: "writing", path, source })?;
-        self.presences[device].is_lost.store(true, Relaxed);
+        let lost = self.devices().iter().filter(|lost| lost.whole() == device);
+        lost.for_each(|lost| self.presences[lost.index].is_lost.store(true, Relaxed));
         self.report_xid(device, XID_FALLEN_OFF_THE_BUS)
     }
 
@@ -93,7 +95,7 @@ impl Arena {
 
     /// Append an XID error of a device to the log.
     pub fn report_xid(&self, device: usize, code: u64) -> Result<(), ArenaError> {
-        self.device(device)?;
+        let device = self.device(device)?.whole();
         let path = self.directory().join(XID_FILE);
         let written = std::fs::OpenOptions::new()
             .create(true)

@@ -101,7 +101,10 @@ impl Arena {
     ) -> Result<u64, ArenaError> {
         let config = &self.device(device)?.config;
         let tables = self.shared.device(device).tables;
-        let links = &tables.link_next_ns;
+        // The parts of a device share its link, but for what stays inside of them.
+        let is_inside = direction == Direction::DeviceToDevice;
+        let link_of = if is_inside { device } else { self.device(device)?.whole() };
+        let links = &self.shared.device(link_of).tables.link_next_ns;
         tables.link_activity[direction as usize].add(now_ns(), bytes);
         let alone = direction.rate(config);
         if alone == 0 {

@@ -1,4 +1,4 @@
-//! Handles of devices, and how devices are found.
+//! Handles of devices and of MIG devices, and how they are found.
 //!
 //! A handle is the address of a byte of ours: it is compared and never followed, so that a foreign one does
 //! no harm. NVML shows all devices of the machine; `CUDA_VISIBLE_DEVICES` does not concern it.
@@ -27,7 +27,19 @@ pub fn handle(index: usize) -> Handle {
     std::ptr::from_ref(&HANDLES[index]).cast_mut().cast()
 }
 
-/// The device of a handle, unless it is foreign or the device is lost.
+/// The device of a handle that NVML answers for as a whole; MIG handles are not supported there.
+pub fn whole_device(handle: Handle) -> Result<Device> {
+    device(handle).and_then(|device| if device.is_part() { Err(Error::NOT_SUPPORTED) } else { Ok(device) })
+}
+
+/// A device that is not in MIG mode, nor a part of one.
+pub fn undivided_device(handle: Handle) -> Result<Device> {
+    whole_device(handle).and_then(|device| {
+        if device.configured().is_divided() { Err(Error::NOT_SUPPORTED) } else { Ok(device) }
+    })
+}
+
+/// The device, or MIG device, of a handle, unless it is foreign or the device is lost.
 pub fn device(handle: Handle) -> Result<Device> {
     let arena = library::arena()?;
     let index = HANDLES.iter().position(|own| std::ptr::eq(own, handle.cast::<u8>()));
@@ -56,21 +68,21 @@ impl Device {
         &self.arena.devices()[self.index]
     }
 
-    /// `GPU-` and the usual groups of hex digits.
-    pub fn uuid(&self) -> String {
-        uuid_text(&self.configured().uuid)
+    /// Whether it is a MIG device.
+    pub fn is_part(&self) -> bool {
+        self.configured().instance.is_some()
+    }
+
+    /// The devices whose tables say what is on it: itself, or its parts.
+    pub fn places(&self) -> Vec<&Configured> {
+        let own = self.configured();
+        if own.is_divided() { self.arena.parts_of(self.index).collect() } else { vec![own] }
     }
 
     /// Domain, bus and device number.
     pub fn pci(&self) -> [u32; 3] {
         pci_numbers(&self.configured().pci_bus_id).unwrap_or_default()
     }
-}
-
-/// As NVML prints UUIDs.
-pub fn uuid_text(uuid: &[u8; 16]) -> String {
-    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 /// The numbers of `domain:bus:device.function` or `bus:device.function`; only function 0 exists.

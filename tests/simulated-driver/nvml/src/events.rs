@@ -61,7 +61,7 @@ pub fn register(number: usize, device: &Device, event_types: u64) -> Result<()> 
         return Err(Error::NOT_SUPPORTED);
     }
     if event_types != 0 {
-        set.entry(device.index).or_insert_with(|| device.arena.xid_log_bytes());
+        set.entry(device.configured().whole()).or_insert_with(|| device.arena.xid_log_bytes());
     }
     Ok(())
 }

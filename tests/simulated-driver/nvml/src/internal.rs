@@ -11,7 +11,7 @@ use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
 use crate::call;
 use crate::code::{Error, Result};
 use crate::device::{Handle, device, handle};
-use crate::library::{arena, arena_error};
+use crate::library::arena;
 use crate::output::{fixed_text, needed, put};
 use crate::process_name::process_name;
 
@@ -87,7 +87,7 @@ unsafe fn answer(place: usize, first: *mut c_void, second: *mut c_void, third: *
 /// `place` is null or valid for writing.
 unsafe fn put_device(index: usize, place: *mut Handle) -> Result<()> {
     needed(place)?;
-    if index >= arena()?.devices().len() {
+    if index >= arena()?.whole_devices().len() {
         return Err(Error::INVALID_ARGUMENT);
     }
     // SAFETY: the caller's promise.
@@ -101,22 +101,23 @@ unsafe fn put_device(index: usize, place: *mut Handle) -> Result<()> {
 unsafe fn put_processes(handle: Handle, count: *mut c_uint, entries: *mut Process) -> Result<()> {
     let device = device(handle)?;
     needed(count)?;
-    let usage = device.arena.usage_by_process(device.index).map_err(arena_error)?;
+    let mut usage = crate::entry::process::processes(&device)?;
     // SAFETY: checked for null, else the caller's promise.
     let room = unsafe { count.read_unaligned() } as usize;
-    let number = usage.len().min(room);
+    usage.truncate(room);
+    let number = usage.len();
     if number > 0 {
         needed(entries)?;
     }
-    for (at, (pid, used_bytes)) in usage.into_iter().take(number).enumerate() {
+    for (at, info) in usage.into_iter().enumerate() {
         let process = Process {
-            pid,
+            pid: info.pid,
             unused: 0,
-            used_bytes,
-            gpu_instance: c_uint::MAX,
-            compute_instance: c_uint::MAX,
+            used_bytes: info.used_bytes,
+            gpu_instance: info.gpu_instance,
+            compute_instance: info.compute_instance,
             protected_bytes: 0,
-            name: fixed_text(&process_name(pid).unwrap_or_default()),
+            name: fixed_text(&process_name(info.pid).unwrap_or_default()),
         };
         // SAFETY: at < room, for which the caller vouches.
         unsafe { put(entries.add(at), process)? };

@@ -172,6 +172,19 @@ pub struct EccErrorCounts {
     pub register_file: c_ulonglong,
 }
 
+/// `nvmlDeviceAttributes_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct DeviceAttributes {
+    pub multiprocessors: c_uint,
+    pub copy_engines: c_uint,
+    /// Decoders, encoders, JPEG and optical flow.
+    pub other_engines: [c_uint; 4],
+    pub gpu_instance_slices: c_uint,
+    pub compute_instance_slices: c_uint,
+    pub memory_mib: c_ulonglong,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,6 +203,7 @@ mod tests {
             ("nvmlProcessUtilizationSample_t", size_of::<ProcessUtilization>(), 32),
             ("nvmlSample_t", size_of::<Sample>(), 16),
             ("nvmlFieldValue_t", size_of::<FieldValue>(), 40),
+            ("nvmlDeviceAttributes_t", size_of::<DeviceAttributes>(), 40),
             ("nvmlEventData_t", size_of::<EventData>(), 32),
             ("nvmlEccErrorCounts_t", size_of::<EccErrorCounts>(), 32),
         ];

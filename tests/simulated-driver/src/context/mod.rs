@@ -106,6 +106,10 @@ impl Context {
             charge,
         });
         CONTEXTS.put(handle, Arc::clone(&context));
+        if let Err(error) = module::library::load_all_into(&context) {
+            context.destroy(driver)?;
+            return Err(error);
+        }
         Ok(context)
     }
 

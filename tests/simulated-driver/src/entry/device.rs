@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
+use turnus_simulated_arena::Device;
 
 use super::{entry, needed, put, put_text};
 use crate::device::attributes;
@@ -28,12 +29,14 @@ entry! {
         put_text(name, usize::try_from(len).unwrap_or(0), &device.config.name)
     }
 
+    // Of a MIG device, that of the whole one: the second version came with MIG.
     fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) {
-        put(uuid, uuid_of(dev)?)
+        let driver = driver()?;
+        put(uuid, uuid_of(&driver.arena.devices()[driver.device(dev)?.whole()]))
     }
 
     fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) {
-        put(uuid, uuid_of(dev)?)
+        put(uuid, uuid_of(driver()?.device(dev)?))
     }
 
     // The first version cannot count beyond 4 GiB.
@@ -103,8 +106,8 @@ entry! {
     }
 }
 
-fn uuid_of(ordinal: CUdevice) -> Result<CUuuid> {
-    Ok(CUuuid { bytes: driver()?.device(ordinal)?.uuid.map(|byte| byte as c_char) })
+fn uuid_of(device: &Device) -> CUuuid {
+    CUuuid { bytes: device.uuid.map(|byte| byte as c_char) }
 }
 
 fn total_bytes(ordinal: CUdevice) -> Result<usize> {

@@ -58,12 +58,11 @@ entry! {
     }
 
     fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction) {
-        FUNCTIONS.get(function)?;
-        put(state, CUfunctionLoadingState_enum(1))
+        put(state, CUfunctionLoadingState_enum(FUNCTIONS.get(function)?.is_loaded().into()))
     }
 
     fn cuFuncLoad(function: CUfunction) {
-        FUNCTIONS.get(function).map(drop)
+        FUNCTIONS.get(function)?.load()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Libraries and kernels: CUDA driver API, "Library Management".
 //!
-//! A library is compiled when it is loaded and placed on a device when a context first uses it; see
-//! `module/library.rs`. Options of libraries are hints and have no effect.
+//! A library is compiled when it is loaded and placed on a device when a context first uses it, or at once and in all
+//! contexts where loading is eager; see `module/library.rs`. Options of libraries are hints and have no effect.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -95,7 +95,9 @@ entry! {
     fn cuKernelGetFunction(p_func: *mut CUfunction, kernel: CUkernel) {
         needed(p_func)?;
         let context = current::get_sound()?;
-        put(p_func, KERNELS.get(kernel)?.function(&context)?.handle as CUfunction)
+        let function = KERNELS.get(kernel)?.function(&context)?;
+        function.load()?;
+        put(p_func, function.handle as CUfunction)
     }
 
     fn cuKernelGetLibrary(p_lib: *mut CUlibrary, kernel: CUkernel) {
@@ -171,6 +173,6 @@ unsafe fn load(
         let log = jit::Log::from_options(option_count, options, values)?;
         let capability = (device.config.compute_major, device.config.compute_minor);
         let code = image::module_of(code, capability, &log)?;
-        put(place, Library::load(Arc::new(code)).handle as CUlibrary)
+        put(place, Library::load(Arc::new(code))?.handle as CUlibrary)
     }
 }

@@ -13,11 +13,8 @@ use super::{entry, needed, put, put_if_wanted};
 use crate::context::current;
 use crate::driver::driver;
 use crate::execution::check_unsafe_call;
-use crate::module::{FUNCTIONS, MODULES, Module, image, jit};
+use crate::module::{FUNCTIONS, MODULES, Module, image, jit, loading};
 use crate::space::Result;
-
-/// `CU_MODULE_EAGER_LOADING`.
-const EAGER: u32 = 1;
 
 entry! {
     fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) {
@@ -55,14 +52,16 @@ entry! {
     }
 
     fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) {
-        put(mode, CUmoduleLoadingMode_enum(EAGER))
+        put(mode, CUmoduleLoadingMode_enum(loading::mode()))
     }
 
     fn cuModuleGetFunction(hfunc: *mut CUfunction, hmod: CUmodule, name: *const c_char) {
         needed(hfunc)?;
         current::get()?;
         let module = MODULES.get(hmod)?;
-        put(hfunc, module.function(&name_of(name)?)?.handle as CUfunction)
+        let function = module.function(&name_of(name)?)?;
+        function.load()?;
+        put(hfunc, function.handle as CUfunction)
     }
 
     fn cuModuleGetFunctionCount(count: *mut c_uint, mod_: CUmodule) {

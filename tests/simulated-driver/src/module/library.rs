@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use turnus_bindings::CUerror;
 use turnus_simulated_ptx as ptx;
 
-use super::{FUNCTIONS, Function, MODULES, Module};
-use crate::context::{Context, current};
+use super::{FUNCTIONS, Function, MODULES, Module, loading};
+use crate::context::{CONTEXTS, Context, current};
 use crate::driver::driver;
 use crate::registry::Registry;
 use crate::space::Result;
@@ -45,13 +45,21 @@ pub struct Kernel {
 }
 
 impl Library {
-    /// Makes compiled code available.
-    pub fn load(code: Arc<ptx::Module>) -> Arc<Library> {
+    /// Makes compiled code available; where loading is eager, in all contexts at once.
+    pub fn load(code: Arc<ptx::Module>) -> Result<Arc<Library>> {
         let handle = LIBRARIES.new_handle();
         let library =
             Arc::new(Library { handle, code, modules: Mutex::default(), kernels: Mutex::default() });
+        if !loading::is_lazy() {
+            for context in CONTEXTS.all() {
+                if let Err(error) = library.module(&context) {
+                    library.unload()?;
+                    return Err(error);
+                }
+            }
+        }
         LIBRARIES.put(handle, Arc::clone(&library));
-        library
+        Ok(library)
     }
 
     /// The module that the library is in a context, loaded now if need be.
@@ -108,6 +116,14 @@ impl Kernel {
 /// The function of a handle that may also be a kernel's.
 pub fn function_of<T>(handle: *mut T) -> Result<Arc<Function>> {
     FUNCTIONS.get(handle).or_else(|_| KERNELS.get(handle)?.function(&current::get()?))
+}
+
+/// A new context: eager loading brings all libraries into it.
+pub fn load_all_into(context: &Arc<Context>) -> Result<()> {
+    if loading::is_lazy() {
+        return Ok(());
+    }
+    LIBRARIES.all().iter().try_for_each(|library| library.module(context).map(drop))
 }
 
 /// The context is gone: libraries are no longer loaded in it.

@@ -12,22 +12,23 @@ pub mod image;
 pub mod jit;
 pub mod kernel;
 pub mod library;
+pub mod loading;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use turnus_bindings::CUerror;
-use turnus_simulated_arena::ChargeId;
 use turnus_simulated_ptx as ptx;
 
 use crate::context::Context;
 use crate::device::attributes;
-use crate::driver::{Driver, arena_error};
+use crate::driver::Driver;
 use crate::execution::Space as _;
 use crate::registry::Registry;
 use crate::space::Result;
+use loading::CodeMemory;
 
 /// All loaded modules.
 pub static MODULES: Registry<Arc<Module>> = Registry::new(4);
@@ -46,7 +47,7 @@ pub struct Module {
     /// Variables: address and size by name.
     pub variables: Arc<HashMap<String, (u64, u64)>>,
     functions: Mutex<HashMap<String, Arc<Function>>>,
-    charge: ChargeId,
+    memory: Arc<CodeMemory>,
 }
 
 /// A kernel in a module.
@@ -66,6 +67,10 @@ pub struct Function {
     pub variables: Arc<HashMap<String, (u64, u64)>>,
     /// Attributes that can be set.
     pub settings: Settings,
+    /// Whether its code is on the device (`cuFuncIsLoaded`).
+    loaded: AtomicBool,
+    /// The memory of its module's code.
+    memory: Arc<CodeMemory>,
     /// Launch state of the deprecated functions (`cuFuncSetBlockShape` and its kin).
     pub old_launch: Mutex<OldLaunch>,
 }
@@ -129,12 +134,14 @@ fn check_target(text: &str, (major, minor): (u32, u32)) -> std::result::Result<(
 impl Module {
     /// Loads compiled code into a context.
     pub fn load(driver: &Driver, context: &Arc<Context>, code: Arc<ptx::Module>) -> Result<Arc<Module>> {
-        let config = &driver.arena.devices()[context.device].config;
-        let charge = driver.arena.charge(context.device, config.module_bytes).map_err(arena_error)?;
+        let memory = Arc::new(CodeMemory::new(context.device));
+        if !loading::is_lazy() {
+            memory.take()?;
+        }
         let variables = match place_variables(driver, context, &code) {
             Ok(variables) => Arc::new(variables),
             Err(error) => {
-                driver.arena.discharge(charge).map_err(arena_error)?;
+                memory.give_back(driver);
                 return Err(error);
             }
         };
@@ -144,13 +151,13 @@ impl Module {
             code,
             variables,
             functions: Mutex::default(),
-            charge,
+            memory,
         });
         MODULES.put(module.handle, Arc::clone(&module));
         Ok(module)
     }
 
-    /// The function of that name; one handle per function.
+    /// The function of that name; one handle per function. Its code may not be loaded yet ([`Function::load`]).
     pub fn function(&self, name: &str) -> Result<Arc<Function>> {
         let mut functions = self.functions.lock();
         if let Some(function) = functions.get(name) {
@@ -169,6 +176,8 @@ impl Module {
                 dynamic_shared_bytes_max: AtomicU32::new(room as u32),
                 carveout: AtomicU32::new(u32::MAX),
             },
+            loaded: AtomicBool::new(!loading::is_lazy()),
+            memory: Arc::clone(&self.memory),
             old_launch: Mutex::new(OldLaunch { block: [0; 3], shared_bytes: 0, parameters: Vec::new() }),
         });
         FUNCTIONS.put(function.handle, Arc::clone(&function));
@@ -183,7 +192,7 @@ impl Module {
             // Already gone when the context's allocations were freed.
             let _ = driver.space.free(address);
         }
-        let _ = driver.arena.discharge(self.charge);
+        self.memory.give_back(driver);
     }
 }
 
@@ -240,6 +249,20 @@ fn place_variables(
 }
 
 impl Function {
+    /// Brings its code to the device unless it is there.
+    pub fn load(&self) -> Result<()> {
+        if !self.is_loaded() {
+            self.memory.take()?;
+            self.loaded.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Whether its code is on the device.
+    pub fn is_loaded(&self) -> bool {
+        self.loaded.load(Ordering::Acquire)
+    }
+
     /// The value of a `CUfunction_attribute`; `None` when there is no such attribute.
     pub fn attribute(&self, attribute: u32) -> Option<i32> {
         Some(match attribute {

@@ -5,7 +5,7 @@ use std::ffi::{c_uint, c_ulonglong};
 use super::entry;
 use crate::card;
 use crate::code::{Error, Result};
-use crate::device::{Device, Handle, device};
+use crate::device::{Device, Handle, whole_device};
 use crate::output::{needed, put};
 
 /// `nvmlClockType_t`; there is no video engine.
@@ -24,25 +24,25 @@ const PSTATE_0: c_uint = 0;
 
 entry! {
     fn nvmlDeviceGetClockInfo(handle: Handle, clock_type: c_uint, megahertz: *mut c_uint) {
-        let device = device(handle)?;
+        let device = whole_device(handle)?;
         needed(megahertz)?;
         put(megahertz, current(&device, clock_type)?)
     }
 
     fn nvmlDeviceGetMaxClockInfo(handle: Handle, clock_type: c_uint, megahertz: *mut c_uint) {
-        device(handle)?;
+        whole_device(handle)?;
         needed(megahertz)?;
         put(megahertz, highest(clock_type)?)
     }
 
     fn nvmlDeviceGetMaxCustomerBoostClock(handle: Handle, clock_type: c_uint, megahertz: *mut c_uint) {
-        device(handle)?;
+        whole_device(handle)?;
         needed(megahertz)?;
         put(megahertz, highest(clock_type)?)
     }
 
     fn nvmlDeviceGetClock(handle: Handle, clock_type: c_uint, clock: c_uint, megahertz: *mut c_uint) {
-        let device = device(handle)?;
+        let device = whole_device(handle)?;
         needed(megahertz)?;
         let value = match clock {
             CURRENT => current(&device, clock_type)?,
@@ -54,34 +54,34 @@ entry! {
     }
 
     fn nvmlDeviceGetPerformanceState(handle: Handle, state: *mut c_uint) {
-        device(handle)?;
+        whole_device(handle)?;
         put(state, PSTATE_0)
     }
 
     fn nvmlDeviceGetPowerState(handle: Handle, state: *mut c_uint) {
-        device(handle)?;
+        whole_device(handle)?;
         put(state, PSTATE_0)
     }
 
     fn nvmlDeviceGetCurrentClocksThrottleReasons(handle: Handle, reasons: *mut c_ulonglong) {
-        let device = device(handle)?;
+        let device = whole_device(handle)?;
         needed(reasons)?;
         put(reasons, current_reasons(&device)?)
     }
 
     fn nvmlDeviceGetCurrentClocksEventReasons(handle: Handle, reasons: *mut c_ulonglong) {
-        let device = device(handle)?;
+        let device = whole_device(handle)?;
         needed(reasons)?;
         put(reasons, current_reasons(&device)?)
     }
 
     fn nvmlDeviceGetSupportedClocksThrottleReasons(handle: Handle, reasons: *mut c_ulonglong) {
-        device(handle)?;
+        whole_device(handle)?;
         put(reasons, REASON_IDLE)
     }
 
     fn nvmlDeviceGetSupportedClocksEventReasons(handle: Handle, reasons: *mut c_ulonglong) {
-        device(handle)?;
+        whole_device(handle)?;
         put(reasons, REASON_IDLE)
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_uint};
 
 use super::entry;
 use crate::code::{Error, Result};
-use crate::device::{Handle, device, find, handle, pci_numbers, uuid_text};
+use crate::device::{Handle, device, find, handle, pci_numbers};
 use crate::library;
 use crate::output::{needed, put};
 
@@ -27,8 +27,8 @@ entry! {
 
     fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, place: *mut Handle) {
         needed(place)?;
-        let wanted = text(uuid)?.to_ascii_lowercase().replace("gpu-", "GPU-");
-        put(place, find(|device| uuid_text(&device.uuid) == wanted)?.handle())
+        let wanted = text(uuid)?;
+        put(place, find(|device| device.uuid_text().eq_ignore_ascii_case(&wanted))?.handle())
     }
 
     fn nvmlDeviceGetHandleByPciBusId(bus_id: *const c_char, place: *mut Handle) {
@@ -45,26 +45,10 @@ entry! {
         text(serial)?;
         Err(Error::NOT_FOUND)
     }
-
-    fn nvmlDeviceGetMaxMigDeviceCount(handle: Handle, count: *mut c_uint) {
-        device(handle)?;
-        put(count, 0)
-    }
-
-    fn nvmlDeviceGetMigDeviceHandleByIndex(handle: Handle, _index: c_uint, place: *mut Handle) {
-        device(handle)?;
-        needed(place)?;
-        Err(Error::NOT_FOUND)
-    }
-
-    fn nvmlDeviceIsMigDeviceHandle(handle: Handle, is_mig: *mut c_uint) {
-        device(handle)?;
-        put(is_mig, 0)
-    }
 }
 
 fn device_count() -> Result<c_uint> {
-    Ok(library::arena()?.devices().len() as c_uint)
+    Ok(library::arena()?.whole_devices().len() as c_uint)
 }
 
 /// # Safety

@@ -4,7 +4,7 @@ use std::ffi::{c_uint, c_ulonglong};
 
 use super::entry;
 use crate::code::{Error, Result};
-use crate::device::{Handle, device};
+use crate::device::{Handle, whole_device};
 use crate::output::{needed, put};
 use crate::types::EccErrorCounts;
 
@@ -20,26 +20,26 @@ const CAUSES: c_uint = 2;
 
 entry! {
     fn nvmlDeviceGetEccMode(handle: Handle, current: *mut c_uint, pending: *mut c_uint) {
-        device(handle)?;
+        whole_device(handle)?;
         needed(pending)?;
         put(current, ENABLED)?;
         put(pending, ENABLED)
     }
 
     fn nvmlDeviceGetDefaultEccMode(handle: Handle, mode: *mut c_uint) {
-        device(handle)?;
+        whole_device(handle)?;
         put(mode, ENABLED)
     }
 
     fn nvmlDeviceGetTotalEccErrors(handle: Handle, error: c_uint, counter: c_uint, count: *mut c_ulonglong) {
-        device(handle)?;
+        whole_device(handle)?;
         needed(count)?;
         known(&[(error, ERROR_TYPES), (counter, COUNTER_TYPES)])?;
         put(count, 0)
     }
 
     fn nvmlDeviceGetDetailedEccErrors(handle: Handle, error: c_uint, counter: c_uint, counts: *mut EccErrorCounts) {
-        device(handle)?;
+        whole_device(handle)?;
         needed(counts)?;
         known(&[(error, ERROR_TYPES), (counter, COUNTER_TYPES)])?;
         put(counts, EccErrorCounts { l1_cache: 0, l2_cache: 0, device_memory: 0, register_file: 0 })
@@ -52,14 +52,14 @@ entry! {
         location: c_uint,
         count: *mut c_ulonglong,
     ) {
-        device(handle)?;
+        whole_device(handle)?;
         needed(count)?;
         known(&[(error, ERROR_TYPES), (counter, COUNTER_TYPES), (location, LOCATIONS)])?;
         put(count, 0)
     }
 
     fn nvmlDeviceGetRetiredPages(handle: Handle, cause: c_uint, count: *mut c_uint, _addresses: *mut c_ulonglong) {
-        device(handle)?;
+        whole_device(handle)?;
         needed(count)?;
         known(&[(cause, CAUSES)])?;
         put(count, 0)
@@ -72,14 +72,14 @@ entry! {
         _addresses: *mut c_ulonglong,
         _times: *mut c_ulonglong,
     ) {
-        device(handle)?;
+        whole_device(handle)?;
         needed(count)?;
         known(&[(cause, CAUSES)])?;
         put(count, 0)
     }
 
     fn nvmlDeviceGetRetiredPagesPendingStatus(handle: Handle, is_pending: *mut c_uint) {
-        device(handle)?;
+        whole_device(handle)?;
         put(is_pending, DISABLED)
     }
 
@@ -90,7 +90,7 @@ entry! {
         is_pending: *mut c_uint,
         has_failed: *mut c_uint,
     ) {
-        device(handle)?;
+        whole_device(handle)?;
         let places = [corrected, uncorrected, is_pending, has_failed];
         places.iter().try_for_each(|place| needed(*place))?;
         places.iter().try_for_each(|place| put(*place, 0))

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use super::entry;
 use crate::card;
 use crate::code::Error;
-use crate::device::{Handle, device};
+use crate::device::{Handle, device, undivided_device, whole_device};
 use crate::output::{needed, put, put_text};
 
 /// `NVML_BRAND_NVIDIA`, the brand of data-centre cards since Ampere.
@@ -17,15 +17,17 @@ entry! {
     }
 
     fn nvmlDeviceGetUUID(handle: Handle, uuid: *mut c_char, length: c_uint) {
-        put_text(uuid, length, &device(handle)?.uuid())
+        put_text(uuid, length, &device(handle)?.configured().uuid_text())
     }
 
+    // Of a MIG device: its place in the whole one.
     fn nvmlDeviceGetIndex(handle: Handle, index: *mut c_uint) {
-        put(index, device(handle)?.index as c_uint)
+        let device = device(handle)?;
+        put(index, device.configured().instance.map_or(device.index, |part| part.index) as c_uint)
     }
 
     fn nvmlDeviceGetMinorNumber(handle: Handle, number: *mut c_uint) {
-        put(number, device(handle)?.index as c_uint)
+        put(number, whole_device(handle)?.index as c_uint)
     }
 
     fn nvmlDeviceGetBrand(handle: Handle, brand: *mut c_uint) {
@@ -47,7 +49,7 @@ entry! {
     }
 
     fn nvmlDeviceGetNumGpuCores(handle: Handle, count: *mut c_uint) {
-        let device = device(handle)?;
+        let device = undivided_device(handle)?;
         needed(count)?;
         let config = &device.configured().config;
         let cores = card::cores_of_multiprocessor(config.compute_major, config.compute_minor);

@@ -42,7 +42,11 @@ entry! {
 }
 
 fn usage(device: &Device) -> Result<Memory> {
-    let memory = device.arena.memory(device.index).map_err(arena_error)?;
-    let (total, free) = (memory.total_bytes, memory.free_bytes);
-    Ok(Memory { total, free, used: total - free })
+    let mut used = 0;
+    for place in device.places() {
+        let memory = device.arena.memory(place.index).map_err(arena_error)?;
+        used += memory.total_bytes - memory.free_bytes;
+    }
+    let total = device.configured().config.memory_bytes;
+    Ok(Memory { total, free: total - used, used })
 }

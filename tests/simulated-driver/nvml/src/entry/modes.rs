@@ -8,7 +8,7 @@ use super::entry;
 use crate::code::Error;
 use crate::device::{Handle, device};
 use crate::library::arena_error;
-use crate::output::{needed, put};
+use crate::output::put;
 
 /// `NVML_FEATURE_DISABLED` and `NVML_FEATURE_ENABLED`.
 const DISABLED: c_uint = 0;
@@ -56,13 +56,6 @@ entry! {
     fn nvmlDeviceGetAccountingMode(handle: Handle, mode: *mut c_uint) {
         device(handle)?;
         put(mode, DISABLED)
-    }
-
-    fn nvmlDeviceGetMigMode(handle: Handle, current: *mut c_uint, pending: *mut c_uint) {
-        device(handle)?;
-        needed(pending)?;
-        put(current, DISABLED)?;
-        put(pending, DISABLED)
     }
 
     fn nvmlDeviceGetVirtualizationMode(handle: Handle, mode: *mut c_uint) {

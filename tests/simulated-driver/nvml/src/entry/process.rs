@@ -6,7 +6,7 @@ use std::ffi::c_uint;
 
 use super::entry;
 use crate::code::Result;
-use crate::device::{Handle, device};
+use crate::device::{Device, Handle, device};
 use crate::library::arena_error;
 use crate::output::{needed, put, put_list};
 use crate::types::{ProcessInfo, ProcessInfoV1};
@@ -54,15 +54,23 @@ entry! {
 }
 
 fn compute_processes(handle: Handle) -> Result<Vec<ProcessInfo>> {
-    let device = device(handle)?;
-    let usage = device.arena.usage_by_process(device.index).map_err(arena_error)?;
-    let info = |(pid, used_bytes)| ProcessInfo {
-        pid,
-        used_bytes,
-        gpu_instance: NO_INSTANCE,
-        compute_instance: NO_INSTANCE,
-    };
-    Ok(usage.into_iter().map(info).collect())
+    processes(&device(handle)?)
+}
+
+/// The processes on a device; on one in MIG mode those of all its parts.
+pub fn processes(device: &Device) -> Result<Vec<ProcessInfo>> {
+    let mut processes = Vec::new();
+    for place in device.places() {
+        let ids = place.instance.map_or((NO_INSTANCE, NO_INSTANCE), |part| (part.gpu_instance, 0));
+        let usage = device.arena.usage_by_process(place.index).map_err(arena_error)?;
+        processes.extend(usage.into_iter().map(|(pid, used_bytes)| ProcessInfo {
+            pid,
+            used_bytes,
+            gpu_instance: ids.0,
+            compute_instance: ids.1,
+        }));
+    }
+    Ok(processes)
 }
 
 /// There is no graphics and no MPS.

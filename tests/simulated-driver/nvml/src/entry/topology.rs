@@ -4,7 +4,7 @@ use std::ffi::{c_uint, c_ulong};
 
 use super::entry;
 use crate::code::Error;
-use crate::device::{Handle, device, handle};
+use crate::device::{Handle, device, handle, whole_device};
 use crate::output::{needed, put};
 
 /// `NVML_TOPOLOGY_INTERNAL` and `NVML_TOPOLOGY_HOSTBRIDGE`, and the highest level.
@@ -20,7 +20,7 @@ const P2P_CAPABILITY_MAX: c_uint = 4;
 
 entry! {
     fn nvmlDeviceGetTopologyCommonAncestor(first: Handle, second: Handle, level: *mut c_uint) {
-        let is_same = device(first)?.index == device(second)?.index;
+        let is_same = whole_device(first)?.index == whole_device(second)?.index;
         put(level, if is_same { INTERNAL } else { HOST_BRIDGE })
     }
 
@@ -30,12 +30,12 @@ entry! {
         count: *mut c_uint,
         places: *mut Handle,
     ) {
-        let device = device(handle_of)?;
+        let device = whole_device(handle_of)?;
         needed(count)?;
         if level > LEVEL_MAX || !level.is_multiple_of(10) {
             return Err(Error::INVALID_ARGUMENT);
         }
-        let others = (0..device.arena.devices().len()).filter(|index| *index != device.index);
+        let others = (0..device.arena.whole_devices().len()).filter(|index| *index != device.index);
         let nearest: Vec<usize> = if level == HOST_BRIDGE { others.collect() } else { Vec::new() };
         let room = count.read_unaligned() as usize;
         if room > 0 {
@@ -49,7 +49,7 @@ entry! {
 
     // As the driver's peer access, which goes over the host bridge.
     fn nvmlDeviceGetP2PStatus(first: Handle, second: Handle, capability: c_uint, status: *mut c_uint) {
-        let (first, second) = (device(first)?, device(second)?);
+        let (first, second) = (whole_device(first)?, whole_device(second)?);
         needed(status)?;
         if capability > P2P_CAPABILITY_MAX {
             return Err(Error::INVALID_ARGUMENT);

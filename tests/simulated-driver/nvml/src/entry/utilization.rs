@@ -1,11 +1,12 @@
-//! How busy devices and processes are; engines that the simulator lacks are idle.
+//! How busy devices and processes are; engines that the simulator lacks are idle. NVML does not say it of devices in
+//! MIG mode.
 
 use std::ffi::{c_uint, c_ulonglong};
 
 use super::entry;
 use crate::card;
 use crate::code::{Error, Result};
-use crate::device::{Handle, device};
+use crate::device::{Handle, undivided_device};
 use crate::output::{needed, put, put_list};
 use crate::types::{ProcessUtilization, Sample, Utilization};
 
@@ -21,7 +22,7 @@ const UNSIGNED_INT: c_uint = 1;
 
 entry! {
     fn nvmlDeviceGetUtilizationRates(handle: Handle, rates: *mut Utilization) {
-        let device = device(handle)?;
+        let device = undivided_device(handle)?;
         needed(rates)?;
         put(rates, Utilization { gpu: device.compute_percent()?, memory: device.copy_percent()? })
     }
@@ -33,7 +34,7 @@ entry! {
         count: *mut c_uint,
         last_seen_us: c_ulonglong,
     ) {
-        let device = device(handle)?;
+        let device = undivided_device(handle)?;
         needed(count)?;
         let loads = device.process_loads()?.into_iter().filter(|load| load.time_us > last_seen_us);
         let list: Vec<ProcessUtilization> = loads
@@ -61,7 +62,7 @@ entry! {
         count: *mut c_uint,
         samples: *mut Sample,
     ) {
-        let device = device(handle)?;
+        let device = undivided_device(handle)?;
         needed(count)?;
         let loads = match sampling_type {
             POWER | COMPUTE => device.compute_samples()?,
@@ -102,7 +103,7 @@ entry! {
     }
 
     fn nvmlDeviceGetEncoderStats(handle: Handle, sessions: *mut c_uint, rate: *mut c_uint, latency: *mut c_uint) {
-        device(handle)?;
+        undivided_device(handle)?;
         needed(rate)?;
         needed(latency)?;
         put(sessions, 0)?;
@@ -111,7 +112,7 @@ entry! {
     }
 
     fn nvmlDeviceGetFBCStats(handle: Handle, stats: *mut [c_uint; 3]) {
-        device(handle)?;
+        undivided_device(handle)?;
         put(stats, [0; 3])
     }
 }
@@ -135,7 +136,7 @@ unsafe fn put_samples<T>(count: *mut c_uint, places: *mut T, mut list: Vec<T>) -
 /// # Safety
 /// Both pointers are null or valid for writing.
 unsafe fn put_idle(handle: Handle, percent: *mut c_uint, period_us: *mut c_uint) -> Result<()> {
-    device(handle)?;
+    undivided_device(handle)?;
     needed(period_us)?;
     // SAFETY: the caller's promise.
     unsafe {

@@ -125,10 +125,15 @@ pub struct Machine {
 impl Machine {
     /// Two fast devices: no costs, 64 MiB, a context takes 1 MiB.
     pub fn new(name: &str) -> Machine {
+        Machine::with(name, &devices())
+    }
+
+    /// A machine with this `devices.toml`.
+    pub fn with(name: &str, devices: &str) -> Machine {
         let directory = PathBuf::from(format!("/dev/shm/simulated-nvml-test-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).expect("directory of the machine");
-        std::fs::write(directory.join("devices.toml"), devices()).expect("devices.toml");
+        std::fs::write(directory.join("devices.toml"), devices).expect("devices.toml");
         Machine { directory }
     }
 
@@ -172,10 +177,19 @@ pub fn is_child() -> bool {
 
 /// Runs `body` in a fresh process on a machine with two devices. `name` is the test's own name.
 pub fn isolated(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
+    run(name, &devices(), environment, body);
+}
+
+/// Runs `body` in a fresh process on a machine with this `devices.toml`.
+pub fn on_devices(name: &str, devices: &str, body: impl FnOnce()) {
+    run(name, devices, &[], body);
+}
+
+fn run(name: &str, devices: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
     if is_child() {
         return body();
     }
-    let machine = Machine::new(name);
+    let machine = Machine::with(name, devices);
     let output = machine.command(name).envs(environment.iter().copied()).output().expect("the child runs");
     assert!(
         output.status.success(),
