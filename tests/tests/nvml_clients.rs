@@ -7,7 +7,8 @@ use nix::sys::signal::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
 use turnus_simulated_arena::{
-    ArenaConfig, ComputeMode, DIRECTORY_VARIABLE, DRIVER_VERSION_VARIABLE, DeviceConfig, MigConfig, TemporaryMachine,
+    ArenaConfig, ComputeMode, DIRECTORY_VARIABLE, DRIVER_VERSION_VARIABLE, DeviceConfig, MigConfig,
+    TemporaryMachine,
 };
 use turnus_tests::{Outcome, Program, Road, Sandbox, Setup, artifacts, compile};
 

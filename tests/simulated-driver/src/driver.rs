@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use turnus_bindings::CUerror;
-use turnus_simulated_arena::{Arena, ArenaError, Device};
+use turnus_simulated_arena::{Arena, ArenaError, ConfigError, Device};
 
 use crate::call;
 use crate::device::visible;
@@ -47,7 +47,7 @@ pub fn initialise() -> Result<()> {
     if DRIVER.get().is_some() {
         return Ok(());
     }
-    let arena = Arena::open().map_err(arena_error)?;
+    let arena = Arena::open().map_err(opening_error)?;
     // That a lost device is left out, and others take its index, is what programs on such machines show; not seen
     // on a card.
     let present = |device: &&Device| !arena.device_is_lost(device.index);
@@ -105,6 +105,24 @@ impl Driver {
             space: Arc::new(DeviceSpace::new(&self.space, index)),
         });
         (Arc::clone(&engines.executor), Arc::clone(&engines.space))
+    }
+}
+
+/// The answer of `cuInit` when the machine cannot be opened; what is wrong is said on stderr, in one line.
+fn opening_error(error: ArenaError) -> CUerror {
+    eprintln!("simulated driver: {error}");
+    match error {
+        ArenaError::Version { .. } => CUerror::SYSTEM_DRIVER_MISMATCH,
+        error if error.is_no_space() => CUerror::OUT_OF_MEMORY,
+        ArenaError::Config(ConfigError::File { source, .. })
+            if source.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
+            CUerror::OPERATING_SYSTEM
+        }
+        // "Verify the system configuration is in a valid state", as cuda.h has it.
+        ArenaError::Config(_) | ArenaError::State { .. } => CUerror::SYSTEM_NOT_READY,
+        ArenaError::File { .. } | ArenaError::System { .. } => CUerror::OPERATING_SYSTEM,
+        _ => CUerror::UNKNOWN,
     }
 }
 

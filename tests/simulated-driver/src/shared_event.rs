@@ -2,7 +2,8 @@
 //!
 //! A recording takes the next number when it is made and publishes it when its stream gets there; whoever
 //! waits, waits for the number of the moment. A process that dies with a recording under way would keep others
-//! waiting for ever, so the file names who recorded last, and a wait ends when that process is gone.
+//! waiting for ever, so the file names who recorded last, and a wait ends when that process is gone. Its maker keeps
+//! the file locked, so that the arena can remove files of the dead.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd as _;
@@ -45,6 +46,8 @@ pub struct SharedEvent {
     /// Its name.
     pub name: SharedEventName,
     counters: NonNull<Counters>,
+    /// With the lock of its maker.
+    _file: File,
 }
 
 // SAFETY: the counters are atomics in a mapping that lives as long as the value.
@@ -62,8 +65,10 @@ impl SharedEvent {
         let options =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o666).clone();
         let file = options.open(path(name)?).map_err(|_| CUerror::OPERATING_SYSTEM)?;
+        // A lock that cannot be had only keeps the file for longer.
+        let _ = file.try_lock();
         file.set_len(FILE_BYTES as u64).map_err(|_| CUerror::OPERATING_SYSTEM)?;
-        Self::map(name, &file)
+        Self::map(name, file)
     }
 
     /// That of another process.
@@ -71,17 +76,17 @@ impl SharedEvent {
         let file = OpenOptions::new().read(true).write(true).open(path(name)?);
         let file = file.map_err(|_| CUerror::INVALID_VALUE)?;
         let is_whole = file.metadata().is_ok_and(|data| data.len() == FILE_BYTES as u64);
-        if is_whole { Self::map(name, &file) } else { Err(CUerror::INVALID_VALUE) }
+        if is_whole { Self::map(name, file) } else { Err(CUerror::INVALID_VALUE) }
     }
 
-    fn map(name: SharedEventName, file: &File) -> Result<SharedEvent> {
+    fn map(name: SharedEventName, file: File) -> Result<SharedEvent> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let start = unsafe {
             libc::mmap(std::ptr::null_mut(), FILE_BYTES, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
         };
         match NonNull::new(start.cast::<Counters>()) {
-            Some(counters) if start != libc::MAP_FAILED => Ok(SharedEvent { name, counters }),
+            Some(counters) if start != libc::MAP_FAILED => Ok(SharedEvent { name, counters, _file: file }),
             _ => Err(CUerror::MAP_FAILED),
         }
     }

@@ -60,13 +60,15 @@ impl Arena {
     /// Attach to the machine in `directory`, making it from its `devices.toml`, or from the environment when it
     /// has none.
     pub fn open_at(directory: &Path) -> Result<Arc<Self>, ArenaError> {
-        let config_path = directory.join(CONFIG_FILE);
-        if !config_path.exists() {
-            ArenaConfig::from_environment()?.write(directory)?;
-        }
-        let config = ArenaConfig::read(&config_path)?;
+        let made = Self::make(directory)?;
+        let config = ArenaConfig::read(&directory.join(CONFIG_FILE))?;
         let devices = config.resolve()?;
-        let shared = Shared::open(directory, &devices)?;
+        let shared = Shared::open(directory, &devices).inspect_err(|_| made.undo(directory))?;
+        crate::files::remove_left_over(directory);
+        if !crate::files::has_room(directory) {
+            let (path, source) = (directory.to_owned(), std::io::Error::from_raw_os_error(libc::ENOSPC));
+            return Err(ArenaError::File { what: "attaching to", path, source });
+        }
         let alive = AliveFile::open(directory)?;
         let memories =
             devices.iter().map(|device| DeviceMemory::open(directory, device)).collect::<Result<_, _>>()?;
@@ -87,6 +89,23 @@ impl Arena {
         };
         arena.reap()?;
         Ok(Arc::new(arena))
+    }
+
+    /// The directory with its configuration.
+    fn make(directory: &Path) -> Result<Made, ArenaError> {
+        let mut made = Made::default();
+        if directory.join(CONFIG_FILE).symlink_metadata().is_ok() {
+            return Ok(made);
+        }
+        let config = ArenaConfig::from_environment()?;
+        config.resolve()?;
+        made.directory = crate::files::make_directory(directory).map_err(|source| ArenaError::File {
+            what: "making the machine's directory",
+            path: directory.to_owned(),
+            source,
+        })?;
+        made.configuration = config.write(directory).inspect_err(|_| made.undo(directory))?;
+        Ok(made)
     }
 
     /// The directory of the machine.
@@ -141,6 +160,26 @@ impl Arena {
     /// This client as a holder.
     pub(crate) fn holder(&self) -> Holder {
         crate::clients::client_holder(self.slot)
+    }
+}
+
+/// What an opener made before there was a state.
+#[derive(Clone, Copy, Default)]
+struct Made {
+    directory: bool,
+    configuration: bool,
+}
+
+impl Made {
+    /// Leave nothing behind, unless another process has got further.
+    fn undo(self, directory: &Path) {
+        if self.configuration && !directory.join("state").exists() {
+            // What cannot be removed is told by the error that led here.
+            let _ = std::fs::remove_file(directory.join(CONFIG_FILE));
+        }
+        if self.directory {
+            let _ = std::fs::remove_dir(directory);
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::mig::{self, Instance, MigConfig};
 use crate::modes::ComputeMode;
 use crate::profiles;
 use serde::{Deserialize, Serialize};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// Directory of the simulated machine. Default: `/dev/shm/simulated-cuda-<uid>`.
@@ -29,6 +30,15 @@ pub const DEVICES_MAX: usize = 16;
 /// Smallest granularity: one page of the backing file.
 pub const GRANULARITY_BYTES_MIN: u64 = 4096;
 const FRAMES_MAX: u64 = 1 << 26;
+/// Most bytes of a device as it is simulated: all of them are mapped.
+const MEMORY_BYTES_MAX: u64 = 1 << 40;
+/// Longest cost that makes sense: an hour.
+const COST_US_MAX: u64 = 3_600_000_000;
+/// More than any card has.
+const MULTIPROCESSORS_MAX: u32 = 1024;
+const CAPABILITY_MAX: u32 = 99;
+/// Longest configuration file that is read.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 /// The version of CUDA that the environment asks the libraries to report; read anew at each call.
 pub fn driver_version() -> u32 {
@@ -203,10 +213,14 @@ impl ArenaConfig {
 
     /// Read a configuration file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
-        toml::from_str(&text)
-            .map_err(|error| ConfigError::Syntax { path: path.to_owned(), reason: error.to_string() })
+        let text = read_text(path).map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
+        toml::from_str(&text).map_err(|error| {
+            let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
+            let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+            // The parser's own text has several lines.
+            let reason = format!("{place}{}", error.message().replace('\n', " "));
+            ConfigError::Syntax { path: path.to_owned(), reason }
+        })
     }
 
     /// Write `<directory>/devices.toml` unless there is one; the directory is made when missing. The file
@@ -218,7 +232,7 @@ impl ArenaConfig {
             reason: error.to_string(),
         })?;
         crate::files::make_directory(directory)
-            .and_then(|()| crate::files::publish(directory, CONFIG_FILE, text.as_bytes()))
+            .and_then(|_| crate::files::publish(directory, CONFIG_FILE, text.as_bytes()))
             .map_err(|source| ConfigError::File { path: directory.join(CONFIG_FILE), source })
     }
 
@@ -227,6 +241,9 @@ impl ArenaConfig {
         let machine = |reason: String| Err(ConfigError::Machine { reason });
         if self.scale == 0 {
             return machine("scale is 0; 1 means as on the card".to_owned());
+        }
+        if self.scrub_delay_ms > COST_US_MAX / 1000 {
+            return machine(format!("scrub_delay_ms {} is above an hour", self.scrub_delay_ms));
         }
         if self.devices.is_empty() || self.devices.len() > DEVICES_MAX {
             return machine(format!("{} devices; 1 to {DEVICES_MAX} are possible", self.devices.len()));
@@ -258,6 +275,19 @@ impl DeviceConfig {
         if self.compute_major == 0 || self.multiprocessor_count == 0 {
             return Err("compute_major and multiprocessor_count must not be 0".to_owned());
         }
+        if self.compute_major.max(self.compute_minor) > CAPABILITY_MAX
+            || self.multiprocessor_count > MULTIPROCESSORS_MAX
+        {
+            return Err(format!(
+                "compute_major, compute_minor or multiprocessor_count is above {CAPABILITY_MAX}, {CAPABILITY_MAX} or \
+                 {MULTIPROCESSORS_MAX}"
+            ));
+        }
+        for (key, cost_us) in self.costs() {
+            if cost_us > COST_US_MAX {
+                return Err(format!("{key} {cost_us} is above an hour"));
+            }
+        }
         let granularity = self.granularity_bytes / scale;
         if granularity < GRANULARITY_BYTES_MIN
             || !granularity.is_multiple_of(GRANULARITY_BYTES_MIN)
@@ -273,6 +303,12 @@ impl DeviceConfig {
             return Err(format!(
                 "memory_bytes {} / scale {scale} gives {frames} units of {granularity} bytes; \
                  1 to {FRAMES_MAX} are possible",
+                self.memory_bytes
+            ));
+        }
+        if frames * granularity > MEMORY_BYTES_MAX {
+            return Err(format!(
+                "memory_bytes {} / scale {scale} is above {MEMORY_BYTES_MAX}; a larger scale makes it fit",
                 self.memory_bytes
             ));
         }
@@ -304,6 +340,16 @@ impl DeviceConfig {
         Ok(Device { index, uuid, pci_bus_id, config, instance: None })
     }
 
+    fn costs(&self) -> [(&'static str, u64); 5] {
+        [
+            ("map_cost_us", self.map_cost_us),
+            ("unmap_cost_us", self.unmap_cost_us),
+            ("create_cost_us", self.create_cost_us),
+            ("context_cost_us", self.context_cost_us),
+            ("launch_cost_us", self.launch_cost_us),
+        ]
+    }
+
     fn rates(&mut self) -> [&mut u64; 4] {
         [
             &mut self.host_to_device_bytes_per_s,
@@ -312,6 +358,21 @@ impl DeviceConfig {
             &mut self.device_to_device_bytes_per_s,
         ]
     }
+}
+
+/// The text of a file, if it is one of a sensible length.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    let other = |what: &'static str| std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
+    // A pipe would keep the reader waiting.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(other("is not a file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > CONFIG_BYTES_MAX {
+        return Err(other("is too long for a configuration"));
+    }
+    String::from_utf8(bytes).map_err(|_| other("is not a text in UTF-8"))
 }
 
 pub(crate) fn parse_uuid(text: &str) -> Option<[u8; 16]> {

@@ -23,7 +23,19 @@ pub enum ArenaError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The state was made by another version or for another `devices.toml`.
+    /// The state was made by another version of this crate, or is none.
+    #[error(
+        "{}: {reason}; it belongs to another build of the simulated driver: remove the directory when no process \
+         uses it",
+        path.display()
+    )]
+    Version {
+        /// The state file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// The state was made for another `devices.toml`.
     #[error("{}: {reason}; remove the directory when no process uses it", path.display())]
     State {
         /// The state file.
@@ -106,6 +118,17 @@ pub enum ArenaError {
 }
 
 impl ArenaError {
+    /// Whether the file system of the machine is full.
+    pub fn is_no_space(&self) -> bool {
+        let source = match self {
+            Self::File { source, .. } | Self::System { source, .. } => source,
+            Self::Config(crate::config::ConfigError::File { source, .. }) => source,
+            _ => return false,
+        };
+        let full = [libc::ENOSPC, libc::EDQUOT, libc::EFBIG];
+        source.raw_os_error().is_some_and(|code| full.contains(&code))
+    }
+
     /// The error of the system call that just failed.
     pub(crate) fn last_system(what: &'static str) -> Self {
         Self::System { what, source: std::io::Error::last_os_error() }

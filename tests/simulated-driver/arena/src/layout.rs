@@ -145,7 +145,10 @@ impl Shared {
         let file_error =
             |what| move |source| ArenaError::File { what, path: directory.join("state"), source };
         crate::files::publish_with(directory, "state", |file| {
-            file.set_len(bytes as u64)?;
+            if !crate::files::has_room(directory) {
+                return Err(std::io::Error::from_raw_os_error(libc::ENOSPC));
+            }
+            crate::files::set_length(file, bytes as u64)?;
             let mapping = Mapping::shared(file, bytes as u64).map_err(std::io::Error::other)?;
             let shared = Self { mapping, places: places.clone() };
             let header = shared.header();
@@ -164,19 +167,21 @@ impl Shared {
         .map_err(file_error("making"))?;
         let file = crate::files::open_sized(&path, 0).map_err(file_error("opening"))?;
         let length = file.metadata().map_err(file_error("reading"))?.len();
-        let refuse = |reason: String| Err(ArenaError::State { path: path.clone(), reason });
+        let foreign = |reason: String| Err(ArenaError::Version { path: path.clone(), reason });
         if length < size_of::<Header>() as u64 {
-            return refuse(format!("has {length} bytes and is no state file"));
+            return foreign(format!("has {length} bytes and is no state file"));
         }
         let mapping = Mapping::shared(&file, length)?;
         let shared = Self { mapping, places };
         let header = shared.header();
         if header.magic.load(Ordering::Acquire) != MAGIC || header.version.load(Ordering::Relaxed) != VERSION
         {
-            return refuse(format!("is not a state of version {VERSION}"));
+            let found = header.version.load(Ordering::Relaxed);
+            return foreign(format!("is a state of version {found}, not {VERSION}"));
         }
         if length != bytes as u64 || header.digest.load(Ordering::Relaxed) != digest {
-            return refuse("was made for other devices than devices.toml now names".to_owned());
+            let reason = "was made for other devices than devices.toml now names".to_owned();
+            return Err(ArenaError::State { path, reason });
         }
         Ok(shared)
     }

@@ -148,6 +148,9 @@ impl Arena {
         bytes: u64,
         take: impl Fn() -> Result<T, Shortage>,
     ) -> Result<T, ArenaError> {
+        if !crate::files::has_room(self.directory()) {
+            return Err(out_of_memory(device, bytes, Shortage("the file system of the machine is full")));
+        }
         let under_lock = || -> Result<Result<T, Shortage>, ArenaError> {
             let _guard = self.shared.lock()?;
             Ok(take())

@@ -21,6 +21,8 @@ impl Error {
     pub const INSUFFICIENT_SIZE: Self = Self(7);
     pub const TIMEOUT: Self = Self(10);
     pub const GPU_IS_LOST: Self = Self(15);
+    pub const LIB_RM_VERSION_MISMATCH: Self = Self(18);
+    pub const MEMORY: Self = Self(20);
     pub const ARGUMENT_VERSION_MISMATCH: Self = Self(25);
     pub const UNKNOWN: Self = Self(999);
 

@@ -63,6 +63,8 @@ pub fn arena() -> Result<Arc<Arena>> {
 pub fn arena_error(error: ArenaError) -> Error {
     eprintln!("simulated NVML: {error}");
     match error {
+        ArenaError::Version { .. } => Error::LIB_RM_VERSION_MISMATCH,
+        error if error.is_no_space() => Error::MEMORY,
         ArenaError::File { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
             Error::NO_PERMISSION
         }

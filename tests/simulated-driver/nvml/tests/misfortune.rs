@@ -169,3 +169,20 @@ fn a_fault_of_the_driver_is_an_event_here() {
         assert_eq!(wait(set, 1000), Ok((device(0), 8, 48)));
     });
 }
+
+#[test]
+fn a_machine_of_another_version_is_a_mismatch_and_the_library_can_start_later() {
+    isolated("a_machine_of_another_version_is_a_mismatch_and_the_library_can_start_later", &[], || {
+        ok!(nvmlInit_v2());
+        ok!(nvmlShutdown());
+        let state = machine_directory().join("state");
+        let sound = std::fs::read(&state).expect("the state");
+        let mut other = sound.clone();
+        other[8] ^= 1;
+        std::fs::write(&state, other).expect("written");
+        assert_eq!(call!(nvmlInit_v2()), 18, "library and kernel module do not fit");
+        assert_eq!(call!(nvmlDeviceGetCount_v2(std::ptr::null_mut::<u32>())), UNINITIALIZED);
+        std::fs::write(&state, sound).expect("written");
+        ok!(nvmlInit_v2());
+    });
+}

@@ -58,8 +58,12 @@ impl DeviceSpace {
     }
 
     fn find(&self, address: u64, needed: u64) -> std::result::Result<(*mut u8, u64), Fault> {
-        if let Some(found) = self.space.table.translate(address, needed) {
+        let table = &self.space.table;
+        if let Some(found) = table.translate(address, needed) {
             return Ok(found);
+        }
+        if table.populate(address, needed) {
+            return self.find(address, needed);
         }
         match self.space.host.find(address) {
             Some(range) => Ok((address as *mut u8, range.start + range.bytes - address)),

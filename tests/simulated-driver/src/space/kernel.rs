@@ -40,11 +40,20 @@ impl<'space> KernelMemory<'space> {
     fn find(&mut self, address: u64, needed: u64) -> Result<(*mut u8, u64), Fault> {
         match self.table.translate_for(self.device, address, needed) {
             Some(found) => Ok(found),
-            None => self.find_elsewhere(address),
+            None => self.find_at_first_use(address, needed),
         }
     }
 
     #[cold]
+    fn find_at_first_use(&mut self, address: u64, needed: u64) -> Result<(*mut u8, u64), Fault> {
+        if self.table.populate(address, needed)
+            && let Some(found) = self.table.translate_for(self.device, address, needed)
+        {
+            return Ok(found);
+        }
+        self.find_elsewhere(address)
+    }
+
     fn find_elsewhere(&mut self, address: u64) -> Result<(*mut u8, u64), Fault> {
         if self.table.contains(address) {
             return self.space.space.fault_in(self.device, address).ok_or(Fault { address });

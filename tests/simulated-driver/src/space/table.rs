@@ -2,7 +2,9 @@
 //!
 //! One region of the process's address space is reserved without access, so that a host dereference faults
 //! as on a real card and no host address ever equals a device address. Each page of the region has one
-//! 64-bit entry: where its bytes are, which devices reach it, and what is allowed. Who may change entries is decided
+//! 64-bit entry: where its bytes are, which devices reach it, and what is allowed. Device memory is a sparse file,
+//! and on a full file system a touch of a hole is the end of the process; so a page's rights come into force when it
+//! is first used and its bytes exist. Who may change entries is decided
 //! in `mod.rs`; nothing here knows allocations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +17,8 @@ use super::peers::Devices;
 pub const READ: u64 = 1;
 /// Writing is allowed.
 pub const WRITE: u64 = 2;
+/// How far the rights of a page are shifted until its bytes exist ([`PageTable::populate`]).
+const WANTED_SHIFT: u32 = 2;
 /// Where the bits of the devices lie in an entry; 16 devices at most.
 const DEVICES_SHIFT: u32 = 48;
 /// Windows are mapped at multiples of 4096, and user space has 47 bits: the rest of an address is free.
@@ -113,10 +117,37 @@ impl PageTable {
         Some((((entry & POINTER_MASK) + offset) as *mut u8, self.page_bytes() - offset))
     }
 
+    /// Brings the bytes of the page of `address` into being, if it has these rights. False when it has not, or when
+    /// there is no room for them. The caller looks again then.
+    #[cold]
+    pub fn populate(&self, address: u64, needed: u64) -> bool {
+        let entry = self.entry(address);
+        let rights = (entry >> WANTED_SHIFT) & (READ | WRITE);
+        if rights & needed != needed || rights == 0 {
+            return false;
+        }
+        if !exist((entry & POINTER_MASK) as *mut libc::c_void, self.page_bytes() as usize) {
+            static TOLD: std::sync::Once = std::sync::Once::new();
+            TOLD.call_once(|| {
+                eprintln!("simulated driver: no room for device memory on the file system of the machine");
+            });
+            return false;
+        }
+        let page = ((address - self.base) >> self.page_shift) as usize;
+        let in_force = entry & !((READ | WRITE) << WANTED_SHIFT) | rights;
+        // SAFETY: `entries` holds `pages` atomics and the page of an entry is one of them. When the exchange fails
+        // somebody else did the same, or took the page away.
+        let _ = unsafe {
+            (*self.entries.add(page)).compare_exchange(entry, in_force, Ordering::AcqRel, Ordering::Relaxed)
+        };
+        true
+    }
+
     /// Sets `bytes` from `address` (multiples of the page) to follow each other from `window`.
     pub fn map(&self, address: u64, bytes: u64, window: *mut u8, devices: Devices, rights: u64) {
         for offset in (0..bytes).step_by(self.page_bytes() as usize) {
-            let entry = (window as u64 + offset) | rights | u64::from(devices) << DEVICES_SHIFT;
+            let entry =
+                (window as u64 + offset) | rights << WANTED_SHIFT | u64::from(devices) << DEVICES_SHIFT;
             self.store(address + offset, entry);
         }
     }
@@ -144,6 +175,14 @@ impl PageTable {
         // SAFETY: `entries` holds `pages` atomics and page < pages.
         unsafe { (*self.entries.add(page)).store(entry, Ordering::Release) };
     }
+}
+
+/// Makes the bytes of a mapped range exist; false when there is no room for them.
+fn exist(start: *mut libc::c_void, bytes: usize) -> bool {
+    // SAFETY: the range is of a mapping that stays while translations are held; populating changes no byte.
+    let populated = unsafe { libc::madvise(start, bytes, libc::MADV_POPULATE_WRITE) } == 0;
+    // EFAULT is where a touch would be a bus error. Kernels before 5.14 do not know the advice: there a touch tells.
+    populated || std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL)
 }
 
 /// Address space that costs nothing until it is touched; never given back.
