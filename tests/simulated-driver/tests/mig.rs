@@ -19,7 +19,7 @@ fn machine(name: &str) -> Machine {
     let part = |slices: u32, mebibytes: u64, processors: u32| {
         format!(
             "[[devices.mig]]\nslices = {slices}\nmemory_bytes = {}\nmultiprocessor_count = {processors}\n",
-            mebibytes * 64 << 20
+            (mebibytes * 64) << 20
         )
     };
     Machine::new(name, &format!("{FAST}{device}name = \"Card\"\n{}{}", part(3, 32, 42), part(1, 16, 14)))
