@@ -19,6 +19,7 @@ mod graph_updates;
 mod graphs;
 mod ipc;
 mod kernels;
+mod loading;
 mod managed;
 mod memory;
 mod peers;
