@@ -9,6 +9,7 @@ use std::sync::Arc;
 use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
 
+use crate::arrays;
 use crate::context::{CONTEXTS, current};
 use crate::entry::{fill_work, operation, plan_3d};
 use crate::execution::{
@@ -143,6 +144,10 @@ fn copy_parameters(copy: &CopyWork) -> CUDA_MEMCPY3D {
     (said.srcPitch, said.srcHeight) = pitches(&copy.source);
     (said.dstPitch, said.dstHeight) = pitches(&copy.destination);
     match &copy.source.memory {
+        Memory::Device(address) if arrays::at_address(*address).is_some() => {
+            said.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+            (said.srcArray, [said.srcXInBytes, said.srcY, said.srcZ]) = place_in_array(*address);
+        }
         Memory::Device(address) => (said.srcMemoryType, said.srcDevice) = (CU_MEMORYTYPE_DEVICE, *address),
         Memory::Host(pointer) => (said.srcMemoryType, said.srcHost) = (CU_MEMORYTYPE_HOST, pointer.0),
         Memory::Staged(bytes) => {
@@ -150,11 +155,24 @@ fn copy_parameters(copy: &CopyWork) -> CUDA_MEMCPY3D {
         }
     }
     match &copy.destination.memory {
+        Memory::Device(address) if arrays::at_address(*address).is_some() => {
+            said.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+            (said.dstArray, [said.dstXInBytes, said.dstY, said.dstZ]) = place_in_array(*address);
+        }
         Memory::Device(address) => (said.dstMemoryType, said.dstDevice) = (CU_MEMORYTYPE_DEVICE, *address),
         Memory::Host(pointer) => (said.dstMemoryType, said.dstHost) = (CU_MEMORYTYPE_HOST, pointer.0),
         Memory::Staged(_) => {}
     }
     said
+}
+
+/// The array around an address, and the place in it.
+fn place_in_array(address: u64) -> (CUarray, [usize; 3]) {
+    let Some(array) = arrays::at_address(address) else { return (std::ptr::null_mut(), [0; 3]) };
+    let (offset, shape) = (address - array.base, &array.shape);
+    let (slice, rest) = (offset / shape.slice_bytes(), offset % shape.slice_bytes());
+    let place = [rest % shape.row_bytes(), rest / shape.row_bytes(), slice];
+    (array.handle as CUarray, place.map(|part| part as usize))
 }
 
 /// # Safety

@@ -6,6 +6,7 @@
 //! turnus-simulated-ptx. What is not simulated answers `CUDA_ERROR_NOT_SUPPORTED`, never success.
 //! README.md says how to use it.
 
+mod arrays;
 mod call;
 mod configuration;
 mod context;
@@ -30,3 +31,4 @@ mod registry;
 mod shared_event;
 mod space;
 mod stream;
+mod textures;

@@ -19,7 +19,7 @@ use crate::driver::{Driver, arena_error};
 use crate::execution::ContextQueue;
 use crate::registry::Registry;
 use crate::space::{HostKind, Result};
-use crate::{module, stream};
+use crate::{arrays, module, stream, textures};
 
 /// All living contexts.
 pub static CONTEXTS: Registry<Arc<Context>> = Registry::new(1);
@@ -133,6 +133,8 @@ impl Context {
         // A primary context that was reset may live again under the same handle.
         let _ = CONTEXTS.remove_where(|context| context.id() == self.id());
         stream::forget_all_of(self.id());
+        textures::forget_all_of(self.id());
+        arrays::forget_all_of(self.id());
         module::unload_all_of(driver, self.id());
         driver.space.forget_grants_of(self.id());
         driver.space.free_all_of(self.id());

@@ -1,13 +1,14 @@
 //! Copies of two and three dimensions: CUDA driver API, `cuMemcpy2D` and `cuMemcpy3D`.
 //!
-//! Arrays are not simulated; linear memory of any kind is.
+//! Between linear memory of any kind and arrays; an array's own pitches count, not those of the structure.
 
 use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
 
 use super::stream_entry;
+use crate::arrays::ARRAYS;
 use crate::copying::{copy_later, copy_now, device_memory, host_memory, unified_memory};
-use crate::execution::{CopyEnd, CopyWork};
+use crate::execution::{CopyEnd, CopyWork, Memory};
 use crate::space::Result;
 use crate::stream::{Default, StreamEntry, resolve};
 
@@ -57,11 +58,15 @@ fn run(work: Option<CopyWork>, submit: impl FnOnce(CopyWork) -> Result<()>) -> C
     work.map_or(Ok(()), submit)
 }
 
+/// `CU_MEMORYTYPE_ARRAY`.
+const ARRAY: u32 = 3;
+
 /// One end of a copy as the structures describe it.
 struct End {
     memory_type: u32,
     host: u64,
     device: u64,
+    array: CUarray,
     x_bytes: u64,
     y: u64,
     z: u64,
@@ -70,10 +75,11 @@ struct End {
 }
 
 fn plan_2d(copy: &CUDA_MEMCPY2D) -> Result<Option<CopyWork>> {
-    let end = |memory_type: CUmemorytype, host, device, x, y, pitch| End {
+    let end = |memory_type: CUmemorytype, host, device, array, x, y, pitch| End {
         memory_type: memory_type.0,
         host,
         device,
+        array,
         x_bytes: x as u64,
         y: y as u64,
         z: 0,
@@ -84,6 +90,7 @@ fn plan_2d(copy: &CUDA_MEMCPY2D) -> Result<Option<CopyWork>> {
         copy.srcMemoryType,
         copy.srcHost as u64,
         copy.srcDevice,
+        copy.srcArray,
         copy.srcXInBytes,
         copy.srcY,
         copy.srcPitch,
@@ -92,6 +99,7 @@ fn plan_2d(copy: &CUDA_MEMCPY2D) -> Result<Option<CopyWork>> {
         copy.dstMemoryType,
         copy.dstHost as u64,
         copy.dstDevice,
+        copy.dstArray,
         copy.dstXInBytes,
         copy.dstY,
         copy.dstPitch,
@@ -108,6 +116,7 @@ pub fn plan_3d(copy: &CUDA_MEMCPY3D) -> Result<Option<CopyWork>> {
         memory_type: copy.srcMemoryType.0,
         host: copy.srcHost as u64,
         device: copy.srcDevice,
+        array: copy.srcArray,
         x_bytes: copy.srcXInBytes as u64,
         y: copy.srcY as u64,
         z: copy.srcZ as u64,
@@ -118,6 +127,7 @@ pub fn plan_3d(copy: &CUDA_MEMCPY3D) -> Result<Option<CopyWork>> {
         memory_type: copy.dstMemoryType.0,
         host: copy.dstHost as u64,
         device: copy.dstDevice,
+        array: copy.dstArray,
         x_bytes: copy.dstXInBytes as u64,
         y: copy.dstY as u64,
         z: copy.dstZ as u64,
@@ -131,6 +141,13 @@ fn combine(destination: End, source: End, extent: [u64; 3]) -> Result<Option<Cop
     if extent.contains(&0) {
         return Ok(None);
     }
+    // Between arrays the elements have one size (cuMemcpyAtoA).
+    if destination.memory_type == ARRAY && source.memory_type == ARRAY {
+        let element = |end: &End| ARRAYS.get(end.array).map(|array| array.shape.element_bytes());
+        if element(&destination).ok() != element(&source).ok() {
+            return Err(CUerror::INVALID_VALUE);
+        }
+    }
     Ok(Some(CopyWork {
         destination: place(destination, extent)?,
         source: place(source, extent)?,
@@ -140,8 +157,32 @@ fn combine(destination: End, source: End, extent: [u64; 3]) -> Result<Option<Cop
     }))
 }
 
+/// A part of an array.
+fn place_in_array(end: &End, [width_bytes, height, depth]: [u64; 3]) -> Result<CopyEnd> {
+    let array = ARRAYS.get(end.array).map_err(|_| CUerror::INVALID_VALUE)?;
+    let (shape, [_, rows, slices]) = (&array.shape, array.shape.full_extent());
+    let element = shape.element_bytes();
+    let within =
+        |first: u64, count: u64, length: u64| first.checked_add(count).is_some_and(|end| end <= length);
+    let inside = within(end.x_bytes, width_bytes, shape.row_bytes())
+        && within(end.y, height, rows)
+        && within(end.z, depth, slices);
+    if !inside || !end.x_bytes.is_multiple_of(element) || !width_bytes.is_multiple_of(element) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let offset = end.z * shape.slice_bytes() + end.y * shape.row_bytes() + end.x_bytes;
+    Ok(CopyEnd {
+        memory: Memory::Device(array.base + offset),
+        row_pitch_bytes: shape.row_bytes(),
+        slice_pitch_bytes: shape.slice_bytes(),
+    })
+}
+
 fn place(end: End, [width_bytes, height, depth]: [u64; 3]) -> Result<CopyEnd> {
     let invalid = CUerror::INVALID_VALUE;
+    if end.memory_type == ARRAY {
+        return place_in_array(&end, [width_bytes, height, depth]);
+    }
     // A pitch of zero means rows without gaps.
     let pitch_bytes = if end.pitch_bytes == 0 { end.x_bytes + width_bytes } else { end.pitch_bytes };
     let rows = if end.height == 0 { end.y + height } else { end.height };
@@ -158,8 +199,6 @@ fn place(end: End, [width_bytes, height, depth]: [u64; 3]) -> Result<CopyEnd> {
         1 => host_memory(end.host + offset, bytes)?,
         2 => device_memory(end.device + offset, bytes)?,
         4 => unified_memory(end.device + offset, bytes)?,
-        // Arrays.
-        3 => return Err(CUerror::NOT_SUPPORTED),
         _ => return Err(invalid),
     };
     Ok(CopyEnd { memory, row_pitch_bytes: pitch_bytes, slice_pitch_bytes })

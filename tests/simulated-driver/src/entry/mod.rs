@@ -6,6 +6,8 @@
 //! The C contract of every function written with [`entry!`]: a pointer argument is null, or valid for what
 //! the documentation of that function reads or writes through it. Null is refused where it is not allowed.
 
+mod array;
+mod array_copy;
 mod capture;
 mod context;
 mod copy;
@@ -40,9 +42,13 @@ mod primary;
 mod profiler;
 mod stream;
 mod stream_memory;
+mod texture;
+mod texture_reference;
 mod user_object;
 mod virtual_memory;
 
+pub use array::*;
+pub use array_copy::*;
 pub use capture::*;
 pub use context::*;
 pub use copy::*;
@@ -77,6 +83,8 @@ pub use primary::*;
 pub use profiler::*;
 pub use stream::*;
 pub use stream_memory::*;
+pub use texture::*;
+pub use texture_reference::*;
 pub use user_object::*;
 pub use virtual_memory::*;
 

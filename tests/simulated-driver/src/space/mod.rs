@@ -9,6 +9,7 @@
 
 mod access;
 mod allocation;
+mod array;
 mod graph_pool;
 mod host;
 mod kernel;
@@ -31,6 +32,7 @@ use turnus_simulated_arena::Arena;
 
 pub use access::DeviceSpace;
 pub use allocation::{Allocation, Origin};
+pub use array::ArrayMemory;
 pub use graph_pool::GraphLaunch;
 pub use host::{HostKind, HostRange, HostRanges};
 pub use managed::{Advice, CPU, NOWHERE};

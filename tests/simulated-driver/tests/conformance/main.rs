@@ -9,6 +9,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod arrays;
 mod capture;
 mod contexts;
 mod faults;
@@ -25,4 +26,5 @@ mod memory;
 mod peers;
 mod pools;
 mod processes;
+mod textures;
 mod virtual_memory;
