@@ -10,20 +10,22 @@ mod calls;
 mod collective;
 mod control;
 mod convert;
+pub(crate) mod functions;
 mod half;
-
 pub(crate) mod layout;
 mod memory;
 mod modifiers;
 mod moves;
 mod names;
 mod slots;
+pub(crate) mod system;
 
 use std::collections::HashMap;
 
 use crate::error::Error;
 use crate::program::{Instruction, Op, Program, Slot, SlotSource};
 use crate::syntax::{FunctionSyntax, InstructionSyntax, ModuleSyntax, Statement};
+use functions::Functions;
 use modifiers::Modifiers;
 use names::{Scope, Variable};
 
@@ -35,7 +37,7 @@ pub(crate) type LabelId = u32;
 
 pub(crate) struct Compiler<'m, 'a> {
     module: &'m ModuleSyntax<'a>,
-    functions: &'m HashMap<&'a str, &'m FunctionSyntax<'a>>,
+    functions: &'m Functions<'m, 'a>,
     program: Program,
     scopes: Vec<Scope<'a>>,
     /// Slots of constants, addresses and special registers, by what fills them.
@@ -51,12 +53,26 @@ pub(crate) struct Compiler<'m, 'a> {
     calls: Vec<&'a str>,
     /// Where `ret` goes inside an inlined function.
     return_label: Option<LabelId>,
+    /// Functions with code of their own, in the order of their numbers.
+    callees: Vec<&'a str>,
+    /// Whether any call goes through a pointer.
+    calls_pointers: bool,
+    /// Where variables go while a function with code of its own is compiled.
+    frame: Option<Frame>,
+}
+
+/// The variables of one activation of a function.
+#[derive(Clone, Copy)]
+struct Frame {
+    /// Holds their address.
+    slot: Slot,
+    bytes: u64,
 }
 
 /// Compiles one entry of the module.
-pub(crate) fn compile<'a>(
-    module: &ModuleSyntax<'a>,
-    functions: &HashMap<&'a str, &FunctionSyntax<'a>>,
+pub(crate) fn compile<'m, 'a>(
+    module: &'m ModuleSyntax<'a>,
+    functions: &'m Functions<'m, 'a>,
     entry: &FunctionSyntax<'a>,
     body: &[Statement<'a>],
 ) -> Result<Program, Error> {
@@ -72,11 +88,15 @@ pub(crate) fn compile<'a>(
         label_tables: Vec::new(),
         calls: vec![entry.name],
         return_label: None,
+        callees: Vec::new(),
+        calls_pointers: false,
+        frame: None,
     };
     compiler.declare_globals()?;
     compiler.program.parameter_bytes = compiler.declare_entry_parameters(entry)?;
     compiler.block(body)?;
     compiler.emit(None, Op::Exit, entry.line)?;
+    compiler.compile_callees()?;
     compiler.finish()
 }
 
@@ -129,6 +149,7 @@ impl<'a> Compiler<'_, 'a> {
             }
             "bra" | "brx" | "ret" | "exit" | "trap" | "brkpt" => self.control(instruction, &mut modifiers),
             "call" => self.call(instruction, &mut modifiers),
+            "alloca" | "stacksave" | "stackrestore" => self.stack(instruction, &mut modifiers),
             _ => Err(modifiers.unsupported()),
         }
     }

@@ -141,4 +141,20 @@ pub enum Trap {
         /// Line in the text, from 1.
         line: u32,
     },
+    /// Calls or variables beyond the thread's stack (CUDA_ERROR_HARDWARE_STACK_ERROR).
+    #[error("stack overflow in kernel {entry}, line {line}")]
+    StackOverflow {
+        /// Name of the kernel.
+        entry: String,
+        /// Line in the text, from 1.
+        line: u32,
+    },
+    /// A call through a pointer that leads to no function with these parameters (CUDA_ERROR_INVALID_PC).
+    #[error("call of what is no function in kernel {entry}, line {line}")]
+    InvalidCall {
+        /// Name of the kernel.
+        entry: String,
+        /// Line in the text, from 1.
+        line: u32,
+    },
 }

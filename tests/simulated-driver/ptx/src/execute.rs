@@ -10,14 +10,17 @@ mod collective;
 mod compare;
 mod convert;
 mod float;
+mod format;
 mod half;
 mod integer;
 mod memory;
 pub(crate) mod registers;
+mod stack;
+mod system;
 pub(crate) mod warp;
 
 use crate::error::Fault;
-use crate::memory::DeviceMemory;
+use crate::memory::{DeviceMemory, System};
 use crate::program::{Clock, Guard, Op, Program};
 use crate::types::{LANE_COUNT, width_mask};
 use registers::{Registers, map1, mask2};
@@ -29,6 +32,11 @@ pub(crate) struct Machine<'a> {
     pub(crate) memory: &'a mut dyn DeviceMemory,
     pub(crate) clock: &'a dyn Fn() -> u64,
     pub(crate) shared: &'a mut [u8],
+    pub(crate) system: Option<&'a dyn System>,
+    pub(crate) block_index: [u32; 3],
+    pub(crate) block_extent: [u32; 3],
+    /// Number, in the block, of the warp's first thread.
+    pub(crate) first_thread: u32,
 }
 
 /// Why an instruction could not be executed.
@@ -38,6 +46,8 @@ pub(crate) enum Failure {
     Misaligned(u64),
     Trapped,
     Assertion,
+    StackOverflow,
+    InvalidCall,
 }
 
 impl From<Fault> for Failure {
@@ -81,7 +91,10 @@ fn execute(
             compare::select(registers, active, chosen, d, a, b);
         }
         Op::Fence => machine.memory.fence(),
-        Op::Trap { assertion } => return Err(if assertion { Failure::Assertion } else { Failure::Trapped }),
+        Op::Trap => return Err(Failure::Trapped),
+        Op::System { call, arguments, d } => {
+            system::system(machine, registers, local, call, arguments, d, active)?;
+        }
         _ => execute_rare(machine, registers, op, active),
     }
     Ok(())

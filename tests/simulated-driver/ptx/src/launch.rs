@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use crate::compile::layout::SHARED_LIMIT;
+use crate::compile::layout::{LOCAL_LIMIT, SHARED_LIMIT};
 use crate::error::{LaunchError, Trap};
 use crate::execute::block::{Block, Surroundings};
 use crate::execute::registers::Identity;
 use crate::execute::warp::Pause;
-use crate::memory::DeviceMemory;
+use crate::memory::{DeviceMemory, System};
 use crate::module::Entry;
 use crate::program::{Program, SlotSource};
 use crate::types::LANE_COUNT;
@@ -20,6 +20,8 @@ use crate::types::LANE_COUNT;
 pub const RESIDENT_BLOCKS: usize = 16;
 /// Most threads of a block, on every device so far.
 pub const BLOCK_THREADS_LIMIT: u32 = 1024;
+/// Bytes of a thread's stack unless the caller says otherwise: CUDA's default.
+pub const STACK_BYTES: u64 = 1024;
 /// Instructions that a warp executes before the next one runs.
 const QUANTUM: u64 = 2048;
 /// Bytes of registers and memory that resident blocks take, unless one takes more.
@@ -52,6 +54,7 @@ pub struct Launch {
     quantum_left: u64,
     executed: u64,
     trap: Option<Trap>,
+    system: Option<Arc<dyn System>>,
 }
 
 impl Launch {
@@ -84,20 +87,19 @@ impl Launch {
             return Err(LaunchError::SharedTooLarge { bytes: total, limit: SHARED_LIMIT });
         }
         let known = known_values(&program, dynamic_start, address_of)?;
-        let warps = u64::from(block.iter().product::<u32>().div_ceil(LANE_COUNT as u32));
-        let lane_bytes = program.slots.len() as u64 * 8 + program.local_bytes.next_multiple_of(16);
-        let block_bytes = warps * lane_bytes * LANE_COUNT as u64 + total + 1;
-        let residency = (RESIDENT_BYTES / block_bytes).clamp(1, RESIDENT_BLOCKS as u64) as usize;
-        let identity = Identity {
+        let mut identity = Identity {
             grid,
             block,
             block_index: [0; 3],
             warp: 0,
             processor: 0,
-            processors: residency as u32,
+            processors: 1,
             dynamic_shared_bytes,
             total_shared_bytes: total,
+            local_bytes: local_bytes(&program, STACK_BYTES),
         };
+        let residency = residency(&program, &identity);
+        identity.processors = residency as u32;
         Ok(Self {
             program,
             parameters: parameters.to_vec(),
@@ -111,7 +113,23 @@ impl Launch {
             quantum_left: QUANTUM,
             executed: 0,
             trap: None,
+            system: None,
         })
+    }
+
+    /// What `vprintf`, `malloc`, `free` and `__assertfail` reach; without it they fail like `trap`.
+    pub fn set_system(&mut self, system: Arc<dyn System>) {
+        self.system = Some(system);
+    }
+
+    /// Bytes of a thread's stack (`CU_LIMIT_STACK_SIZE`) instead of `STACK_BYTES`, for kernels that call functions
+    /// through pointers or recursively, or use `alloca`. To be called before the first `run`.
+    pub fn set_stack_bytes(&mut self, bytes: u64) {
+        if self.program.uses_stack {
+            self.identity.local_bytes = local_bytes(&self.program, bytes);
+            self.residency = residency(&self.program, &self.identity);
+            self.identity.processors = self.residency as u32;
+        }
     }
 
     /// Keeps `count` blocks resident (at least one) instead of up to `RESIDENT_BLOCKS`: for cooperative launches,
@@ -142,7 +160,10 @@ impl Launch {
         }
         let program = Arc::clone(&self.program);
         let parameters = std::mem::take(&mut self.parameters);
-        let mut surroundings = Surroundings { program: &program, parameters: &parameters, memory, clock };
+        let system = self.system.clone();
+        let system = system.as_deref();
+        let mut surroundings =
+            Surroundings { program: &program, parameters: &parameters, memory, clock, system };
         let outcome = self.run_blocks(&mut surroundings, budget);
         self.parameters = parameters;
         if let Err(trap) = &outcome {
@@ -218,6 +239,21 @@ impl Launch {
             ((place + 1) % self.resident.len(), 0)
         };
     }
+}
+
+/// Local memory of a thread: the kernel's variables and, where there are calls, a stack.
+fn local_bytes(program: &Program, stack_bytes: u64) -> u64 {
+    let own = program.local_bytes.next_multiple_of(16);
+    let stack = if program.uses_stack { stack_bytes.min(LOCAL_LIMIT).next_multiple_of(16) } else { 0 };
+    own + stack
+}
+
+/// Blocks that are resident at once.
+fn residency(program: &Program, identity: &Identity) -> usize {
+    let warps = u64::from(identity.block.iter().product::<u32>().div_ceil(LANE_COUNT as u32));
+    let lane_bytes = program.slots.len() as u64 * 8 + identity.local_bytes;
+    let block_bytes = warps * lane_bytes * LANE_COUNT as u64 + identity.total_shared_bytes + 1;
+    (RESIDENT_BYTES / block_bytes).clamp(1, RESIDENT_BLOCKS as u64) as usize
 }
 
 fn check_shape(entry: &Entry, grid: [u32; 3], block: [u32; 3]) -> Result<(), LaunchError> {

@@ -16,8 +16,9 @@
 //!   `.approx` functions are computed in double and rounded once.
 //! - All accesses happen in program order; fences reach the host through [`DeviceMemory::fence`].
 //!
-//! Outside the subset, and named when met, for instance: half-precision arithmetic (conversions exist), tensor cores, textures,
-//! asynchronous copies, clusters, calls through pointers, recursion, printf.
+//! - `Module::link` makes one module of several texts.
+//!
+//! Outside the subset, and named when met, for instance: textures, surfaces, clusters, asynchronous copies in bulk.
 //! Read next: `module.rs`, `launch.rs`, `memory.rs`.
 
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ mod error;
 mod execute;
 mod launch;
 mod lexer;
+mod link;
 mod memory;
 mod module;
 mod parser;
@@ -36,7 +38,8 @@ mod syntax;
 mod types;
 
 pub use error::{Error, Fault, LaunchError, Trap};
-pub use launch::{BLOCK_THREADS_LIMIT, Launch, Progress, RESIDENT_BLOCKS};
-pub use memory::DeviceMemory;
+pub use launch::{BLOCK_THREADS_LIMIT, Launch, Progress, RESIDENT_BLOCKS, STACK_BYTES};
+pub use link::{Input, LinkError};
+pub use memory::{DeviceMemory, System};
 pub use module::{Entry, GlobalVariable, Module, Parameter, Relocation};
 pub use types::{ALL_LANES, LANE_COUNT, LOCAL_WINDOW, Lanes, PARAMETER_WINDOW, SHARED_WINDOW};

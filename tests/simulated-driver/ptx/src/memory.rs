@@ -104,6 +104,22 @@ pub trait DeviceMemory {
     }
 }
 
+/// What a device offers kernels beside memory (CUDA C++ Programming Guide, "Formatted Output", "Dynamic Global
+/// Memory Allocation", "Assertion"): what the caller of `Launch::set_system` implements.
+pub trait System: Send + Sync + std::fmt::Debug {
+    /// A kernel printed this; the host sees it later.
+    fn print(&self, text: &[u8]);
+
+    /// An assertion of a kernel failed; the text is the line for the host's stderr.
+    fn assertion_failed(&self, text: &[u8]);
+
+    /// Memory of the heap, aligned to 16 bytes, or 0 when there is not enough.
+    fn allocate(&self, bytes: u64) -> u64;
+
+    /// Gives it back. False when nothing was allocated there.
+    fn free(&self, address: u64) -> bool;
+}
+
 /// Whether every lane's address lies `stride` behind that of the lane before.
 #[inline]
 pub(crate) fn is_run(addresses: &Lanes, stride: u64) -> bool {

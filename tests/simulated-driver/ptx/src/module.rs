@@ -2,14 +2,15 @@
 //!
 //! Allocates no device memory and knows no addresses; those come with each launch. Read next: `launch.rs`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::compile;
+use crate::compile::functions::{Functions, Undefined};
 use crate::error::Error;
 use crate::parser;
 use crate::program::Program;
-use crate::syntax::FunctionSyntax;
+use crate::syntax::ModuleSyntax;
 use crate::types::Space;
 
 /// A parsed and compiled PTX text.
@@ -81,24 +82,24 @@ impl Module {
     /// `Error::Unsupported` for an instruction outside the executed subset in any kernel, or in a function that one calls;
     /// the other kinds for a text that is no valid PTX.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let syntax = parser::parse(text)?;
-        let mut functions: HashMap<&str, &FunctionSyntax<'_>> = HashMap::new();
-        for function in &syntax.functions {
-            match functions.get(function.name) {
-                Some(earlier) if earlier.body.is_some() && function.body.is_some() => {
-                    return Err(Error::syntax(function.line, format!("{} is defined twice", function.name)));
-                }
-                Some(earlier) if earlier.body.is_some() => {}
-                _ => {
-                    functions.insert(function.name, function);
-                }
-            }
-        }
+        Self::compile(&parser::parse(text)?, Undefined::Refused)
+    }
+
+    /// Checks a text that will be linked with others, which may define the functions it calls.
+    ///
+    /// # Errors
+    /// As `parse`.
+    pub fn check_input(text: &str) -> Result<(), Error> {
+        Self::compile(&parser::parse(text)?, Undefined::Allowed).map(|_| ())
+    }
+
+    pub(crate) fn compile(syntax: &ModuleSyntax<'_>, undefined: Undefined) -> Result<Self, Error> {
+        let functions = Functions::of(syntax, undefined)?;
         let mut entries = BTreeMap::new();
         for function in &syntax.functions {
             let (true, Some(body)) = (function.is_entry, &function.body) else { continue };
             let (parameters, _) = compile::layout::parameters(function)?;
-            let program = Arc::new(compile::compile(&syntax, &functions, function, body)?);
+            let program = Arc::new(compile::compile(syntax, &functions, function, body)?);
             let entry = Entry {
                 parameters,
                 most_threads: function.most_threads,
@@ -109,7 +110,9 @@ impl Module {
         }
         let mut globals = Vec::new();
         for variable in syntax.variables.iter().filter(|variable| variable.space == Space::Global) {
-            globals.push(compile::layout::global(variable)?);
+            let mut global = compile::layout::global(variable)?;
+            functions.relocate(&mut global);
+            globals.push(global);
         }
         Ok(Self { entries, globals })
     }
@@ -137,6 +140,23 @@ impl Module {
             }
         }
         true
+    }
+
+    /// Adds the kernels and variables of another module that are missing here.
+    pub fn merge(&mut self, other: Module) {
+        for (name, entry) in other.entries {
+            self.entries.entry(name).or_insert(entry);
+        }
+        for variable in other.globals {
+            if self.globals.iter().all(|known| known.name != variable.name) {
+                self.globals.push(variable);
+            }
+        }
+    }
+
+    /// Whether any kernel takes memory of the device's heap (`malloc` in a kernel).
+    pub fn uses_heap(&self) -> bool {
+        self.entries.values().any(|entry| entry.program.uses_heap)
     }
 
     /// Variables in global and constant space, in the order of declaration.

@@ -10,7 +10,7 @@ mod variable;
 
 use crate::error::Error;
 use crate::lexer::{Token, TokenKind, tokens};
-use crate::syntax::{FunctionSyntax, ModuleSyntax, ParameterSyntax, VariableSyntax};
+use crate::syntax::{FunctionSyntax, Linkage, ModuleSyntax, ParameterSyntax, VariableSyntax};
 use crate::types::Space;
 
 /// How deep blocks, lists and operands may nest.
@@ -33,12 +33,6 @@ pub(crate) fn parse(text: &str) -> Result<ModuleSyntax<'_>, Error> {
         parser.module_item(&mut module)?;
     }
     if has_version { Ok(module) } else { Err(parser.error("a PTX text has a .version directive")) }
-}
-
-/// Linkage words in front of a declaration.
-#[derive(Default)]
-struct Linkage {
-    is_extern: bool,
 }
 
 impl<'a> Parser<'a> {
@@ -191,19 +185,21 @@ impl<'a> Parser<'a> {
         let mut linkage = Linkage::default();
         loop {
             match self.peek() {
-                TokenKind::Dotted("extern") => linkage.is_extern = true,
-                TokenKind::Dotted("visible" | "weak" | "common") => {}
+                TokenKind::Dotted("extern") => linkage = Linkage::Extern,
+                TokenKind::Dotted("visible") => linkage = Linkage::Visible,
+                TokenKind::Dotted("weak") => linkage = Linkage::Weak,
+                TokenKind::Dotted("common") => linkage = Linkage::Common,
                 _ => break,
             }
             self.advance();
         }
         match self.peek() {
-            TokenKind::Dotted("entry") => module.functions.push(self.function(true)?),
-            TokenKind::Dotted("func") => module.functions.push(self.function(false)?),
+            TokenKind::Dotted("entry") => module.functions.push(self.function(true, linkage)?),
+            TokenKind::Dotted("func") => module.functions.push(self.function(false, linkage)?),
             TokenKind::Dotted("global" | "const" | "shared") => {
                 let mut found = self.variables()?;
                 for variable in &mut found {
-                    variable.is_extern = linkage.is_extern;
+                    variable.linkage = linkage;
                 }
                 module.variables.append(&mut found);
             }
@@ -212,7 +208,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn function(&mut self, is_entry: bool) -> Result<FunctionSyntax<'a>, Error> {
+    fn function(&mut self, is_entry: bool, linkage: Linkage) -> Result<FunctionSyntax<'a>, Error> {
         self.advance();
         let line = self.line();
         while self.accept(TokenKind::Dotted("noreturn")) {}
@@ -225,6 +221,7 @@ impl<'a> Parser<'a> {
         let mut function = FunctionSyntax {
             name,
             line,
+            linkage,
             is_entry,
             results,
             parameters,
@@ -305,7 +302,7 @@ impl<'a> Parser<'a> {
             line,
             space: Space::Parameter,
             is_constant: false,
-            is_extern: false,
+            linkage: Linkage::Local,
             element: shape.element,
             vector: shape.vector,
             extents,

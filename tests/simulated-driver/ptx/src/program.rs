@@ -4,7 +4,14 @@
 //! have slots of their own that are filled before the first instruction, so that no operand needs a case
 //! distinction while running. Read next: `compile.rs` (makes it), `execute.rs` (runs it).
 
-use crate::types::{Rounding, ScalarType, Space};
+use std::collections::HashMap;
+use std::ops::Range;
+
+mod shapes;
+
+pub(crate) use shapes::*;
+
+use crate::types::{ScalarType, Space};
 
 /// Index into a warp's values.
 pub(crate) type Slot = u16;
@@ -23,6 +30,30 @@ pub(crate) struct Program {
     /// Bytes of local memory per thread.
     pub(crate) local_bytes: u64,
     pub(crate) parameter_bytes: u64,
+    /// Functions with code of their own: those that call themselves or are called through pointers.
+    pub(crate) callees: Vec<Callee>,
+    /// Which of them an address stands for.
+    pub(crate) callee_of_address: HashMap<u64, u32>,
+    /// Whether threads need a stack: for `callees`, or for `alloca`.
+    pub(crate) uses_stack: bool,
+    /// Whether it calls `malloc` or `free`.
+    pub(crate) uses_heap: bool,
+}
+
+/// A function that is called, where others are inlined. Each activation has its own registers and variables.
+#[derive(Debug, Default)]
+pub(crate) struct Callee {
+    /// Position of its first instruction.
+    pub(crate) position: u32,
+    /// Its registers, which an activation further out keeps elsewhere meanwhile.
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) predicates: Range<PredicateSlot>,
+    /// Gets the address, in local memory, of the activation's variables.
+    pub(crate) frame: Slot,
+    /// Bytes of an activation's variables.
+    pub(crate) frame_bytes: u64,
+    /// Get the addresses, in local memory, of what the caller passes: parameters, then results.
+    pub(crate) passed: Vec<Slot>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -70,272 +101,6 @@ pub(crate) struct Instruction {
     pub(crate) line: u32,
     pub(crate) guard: Option<Guard>,
     pub(crate) op: Op,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IntegerOp {
-    Add,
-    Sub,
-    Mul,
-    MulHigh,
-    MulWide,
-    Mad,
-    MadHigh,
-    MadWide,
-    AddSaturate,
-    SubSaturate,
-    Div,
-    Rem,
-    Min,
-    Max,
-    Abs,
-    Neg,
-    AbsoluteDifference,
-    And,
-    Or,
-    Xor,
-    Not,
-    LogicalNot,
-    ShiftLeft,
-    ShiftRight,
-    Funnel {
-        left: bool,
-        wrap: bool,
-    },
-    Lop3,
-    PopulationCount,
-    LeadingZeros,
-    FindBit {
-        shift: bool,
-    },
-    Reverse,
-    ExtractField,
-    InsertField,
-    Permute(PermuteMode),
-    /// Products of four bytes, or of two halves and two bytes of the lower or upper half, added up.
-    Dot(DotShape),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DotShape {
-    pub(crate) a_signed: bool,
-    pub(crate) b_signed: bool,
-    /// `dp2a`: which bytes of `b`.
-    pub(crate) halves: Option<DotHalf>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DotHalf {
-    Low,
-    High,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PermuteMode {
-    Index,
-    Forward4,
-    Backward4,
-    Replicate8,
-    EdgeLeft,
-    EdgeRight,
-    Replicate16,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CarryOp {
-    Add,
-    Sub,
-    Mad,
-    MadHigh,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FloatOp {
-    Add,
-    Sub,
-    Mul,
-    Fma,
-    Div,
-    Min {
-        nan: bool,
-    },
-    Max {
-        nan: bool,
-    },
-    Neg,
-    Abs,
-    CopySign,
-    Reciprocal,
-    SquareRoot,
-    ReciprocalSquareRoot,
-    Exp2,
-    Log2,
-    Sin,
-    Cos,
-    Tanh,
-    /// `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`: of the upper 32 bits, in the upper 32 bits.
-    GrossReciprocal,
-    GrossReciprocalSquareRoot,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FloatTest {
-    Finite,
-    Infinite,
-    Number,
-    NotANumber,
-    Normal,
-    Subnormal,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FloatShape {
-    pub(crate) double: bool,
-    pub(crate) rounding: Rounding,
-    /// Subnormal singles are read and written as zero.
-    pub(crate) flush: bool,
-    /// Results are clamped to [0, 1].
-    pub(crate) saturate: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HalfShape {
-    /// `F16` or `BF16`.
-    pub(crate) element: ScalarType,
-    /// Two values in each register.
-    pub(crate) packed: bool,
-    pub(crate) flush: bool,
-    pub(crate) saturate: bool,
-    /// Negative results become zero.
-    pub(crate) relu: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Conversion {
-    pub(crate) from: ScalarType,
-    pub(crate) to: ScalarType,
-    pub(crate) rounding: Rounding,
-    /// Round to an integral value, also when the result is a float.
-    pub(crate) integral: bool,
-    pub(crate) flush: bool,
-    pub(crate) saturate: bool,
-    /// Width of the destination register, to which signed results are extended.
-    pub(crate) register_bits: u32,
-}
-
-/// Comparisons; the unordered ones hold when an operand is not a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Comparison {
-    Equal,
-    NotEqual,
-    Less,
-    LessEqual,
-    Greater,
-    GreaterEqual,
-    EqualUnordered,
-    NotEqualUnordered,
-    LessUnordered,
-    LessEqualUnordered,
-    GreaterUnordered,
-    GreaterEqualUnordered,
-    Ordered,
-    Unordered,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Logic {
-    And,
-    Or,
-    Xor,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Compare {
-    pub(crate) comparison: Comparison,
-    pub(crate) element: ScalarType,
-    pub(crate) flush: bool,
-    pub(crate) a: Slot,
-    pub(crate) b: Slot,
-    /// Combines the outcome with a predicate.
-    pub(crate) combine: Option<(Logic, Guard)>,
-}
-
-/// A load, store or atomic's place.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) space: Space,
-    pub(crate) base: Slot,
-    pub(crate) offset: i64,
-    /// Bytes per element: 1, 2, 4 or 8.
-    pub(crate) width: u8,
-    /// Elements: 1, 2 or 4 (8 for narrow vectors is outside the subset).
-    pub(crate) count: u8,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AtomicOp {
-    Add,
-    Min,
-    Max,
-    And,
-    Or,
-    Xor,
-    Exchange,
-    CompareAndSwap,
-    Increment,
-    Decrement,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Barrier {
-    pub(crate) id: Slot,
-    pub(crate) threads: Option<Slot>,
-    /// `bar.arrive`: counts, but does not wait.
-    pub(crate) arrive_only: bool,
-    /// The predicate that is reduced, and where the outcome goes.
-    pub(crate) reduction: Option<(Guard, BarrierResult)>,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum BarrierResult {
-    Count(Slot),
-    All(PredicateSlot),
-    Any(PredicateSlot),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ShuffleMode {
-    Up,
-    Down,
-    Butterfly,
-    Index,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum VoteResult {
-    All(PredicateSlot),
-    Any(PredicateSlot),
-    Uniform(PredicateSlot),
-    Ballot(Slot),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Clock {
-    Low,
-    High,
-    Full,
-}
-
-/// Operations in which the lanes of a warp meet. `members` names the lanes each lane waits for; without it the
-/// lanes that are active take part.
-#[derive(Debug)]
-pub(crate) enum Collective {
-    WarpBarrier,
-    Shuffle { mode: ShuffleMode, d: Slot, in_range: Option<PredicateSlot>, a: Slot, b: Slot, c: Slot },
-    Vote { result: VoteResult, predicate: Guard },
-    MatchAny { d: Slot, a: Slot, bits: u32 },
-    MatchAll { d: Slot, all: Option<PredicateSlot>, a: Slot, bits: u32 },
-    Reduce { op: AtomicOp, element: ScalarType, d: Slot, a: Slot },
 }
 
 #[derive(Debug)]
@@ -480,8 +245,31 @@ pub(crate) enum Op {
         index: Slot,
         table: u32,
     },
-    Exit,
-    Trap {
-        assertion: bool,
+    /// Calls a function that has code of its own; `passed` holds addresses in local memory.
+    Call {
+        target: CallTarget,
+        passed: Box<[Slot]>,
     },
+    /// Leaves such a function.
+    Return,
+    /// `alloca`: takes bytes of the stack until the function returns.
+    StackAllocate {
+        d: Slot,
+        bytes: Slot,
+        align: u64,
+    },
+    StackSave {
+        d: Slot,
+    },
+    StackRestore {
+        a: Slot,
+    },
+    /// A function that every device has.
+    System {
+        call: SystemCall,
+        arguments: [Slot; 5],
+        d: Slot,
+    },
+    Exit,
+    Trap,
 }

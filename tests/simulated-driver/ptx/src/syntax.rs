@@ -12,10 +12,26 @@ pub(crate) struct ModuleSyntax<'a> {
     pub(crate) functions: Vec<FunctionSyntax<'a>>,
 }
 
+/// Who else may mean a name at module level (PTX ISA section "Linking Directives").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Linkage {
+    /// Nobody outside this text.
+    #[default]
+    Local,
+    Visible,
+    /// Another text defines it.
+    Extern,
+    /// Any other definition goes before.
+    Weak,
+    /// A variable that any number of texts declare; the largest counts.
+    Common,
+}
+
 #[derive(Debug)]
 pub(crate) struct FunctionSyntax<'a> {
     pub(crate) name: &'a str,
     pub(crate) line: u32,
+    pub(crate) linkage: Linkage,
     pub(crate) is_entry: bool,
     pub(crate) results: Vec<ParameterSyntax<'a>>,
     pub(crate) parameters: Vec<ParameterSyntax<'a>>,
@@ -39,7 +55,7 @@ pub(crate) struct VariableSyntax<'a> {
     pub(crate) space: Space,
     /// Declared `.const`: read-only for kernels.
     pub(crate) is_constant: bool,
-    pub(crate) is_extern: bool,
+    pub(crate) linkage: Linkage,
     pub(crate) element: ScalarType,
     /// Elements per vector (`.v2`, `.v4`), otherwise 1.
     pub(crate) vector: u64,

@@ -1,10 +1,18 @@
-//! `cuCtxGetLimit` and `cuCtxSetLimit`: numbers that are kept; no simulated kernel needs them.
+//! `cuCtxGetLimit` and `cuCtxSetLimit`: numbers that are kept. Kernels obey those of the stack, of what they print
+//! and of their heap.
 //!
 //! Defaults are those of an A100 with driver 550.
 
 use turnus_bindings::CUerror;
 
 use crate::space::Result;
+
+/// `CU_LIMIT_STACK_SIZE`.
+pub const STACK_BYTES: u32 = 0;
+/// `CU_LIMIT_PRINTF_FIFO_SIZE`.
+pub const PRINT_BYTES: u32 = 1;
+/// `CU_LIMIT_MALLOC_HEAP_SIZE`.
+pub const HEAP_BYTES: u32 = 2;
 
 /// Values by `CUlimit`; `None` for limits that the device does not have.
 #[derive(Clone, Debug)]

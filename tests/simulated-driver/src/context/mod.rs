@@ -48,6 +48,8 @@ pub struct Context {
     pub queue: Arc<ContextQueue>,
     /// What `cuCtxSetLimit` set.
     pub limits: Mutex<limits::Limits>,
+    /// Memory that its kernels allocate, once a module of it can.
+    pub heap: Mutex<Option<module::system::Heap>>,
     /// `CUfunc_cache` and `CUsharedconfig` as set; without effect.
     pub cache_config: AtomicU32,
     /// See `cache_config`.
@@ -99,6 +101,7 @@ impl Context {
             api_version,
             queue: ContextQueue::new(executor, space),
             limits: Mutex::new(limits::Limits::default()),
+            heap: Mutex::new(None),
             cache_config: AtomicU32::new(0),
             shared_config: AtomicU32::new(0),
             users: AtomicU32::new(1),

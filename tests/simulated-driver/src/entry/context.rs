@@ -12,7 +12,7 @@ use turnus_bindings::types::*;
 
 use super::{entry, needed, put, put_if_wanted};
 use crate::configuration;
-use crate::context::{CONTEXTS, Context, FLAG_MAP_HOST, current, flags_are_valid};
+use crate::context::{CONTEXTS, Context, FLAG_MAP_HOST, current, flags_are_valid, limits};
 use crate::driver::driver;
 use crate::pools;
 use crate::space::Result;
@@ -159,7 +159,16 @@ entry! {
     }
 
     fn cuCtxSetLimit(limit: CUlimit, value: usize) {
-        current::get()?.limits.lock().set(limit.0, value)
+        let context = current::get()?;
+        // Kernels may hold parts of the heap: from the first module that uses it on, its size stays.
+        if limit.0 == limits::HEAP_BYTES && context.heap.lock().is_some() {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        context.limits.lock().set(limit.0, value)?;
+        if limit.0 == limits::PRINT_BYTES {
+            context.queue.output().set_room(value);
+        }
+        Ok(())
     }
 
     fn cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache) {

@@ -1,6 +1,6 @@
 //! Modules: CUDA driver API, "Module Management".
 //!
-//! Linking several inputs is not simulated.
+//! Linking is in `linker.rs`.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_uint, c_void};

@@ -17,8 +17,12 @@ use super::capture;
 use super::event::{Event, Mark};
 use super::executor::Executor;
 use super::node::{Node, Task};
+use super::output::Output;
 use super::stream::{Stream, StreamKind};
 use super::work::{Space, Work};
+
+/// Room for what kernels print: the default of `CU_LIMIT_PRINTF_FIFO_SIZE`.
+const PRINT_BYTES: usize = 1 << 20;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -28,6 +32,8 @@ pub(super) struct Domain {
     pub(super) space: Arc<dyn Space>,
     /// Kernels and copies started and unfinished.
     pub(super) running: AtomicUsize,
+    /// What its kernels print.
+    pub(super) output: Output,
     sticky: AtomicU32,
     closed: AtomicBool,
 }
@@ -46,6 +52,11 @@ impl Domain {
                 None => Ok(()),
             },
         }
+    }
+
+    /// `check` for a caller from outside, who gets to see what failed.
+    fn check_for_host(&self) -> Result<(), CUerror> {
+        self.check().inspect_err(|_| self.output.flush())
     }
 
     /// Makes `error` sticky unless another one is already.
@@ -132,6 +143,7 @@ impl ContextQueue {
             executor,
             space,
             running: AtomicUsize::new(0),
+            output: Output::new(PRINT_BYTES),
             sticky: AtomicU32::new(0),
             closed: AtomicBool::new(false),
         };
@@ -221,6 +233,7 @@ impl ContextQueue {
             }
             work => {
                 if matches!(work, Work::Kernel(_)) {
+                    self.domain.output.flush();
                     stream.launches.wait_for_room();
                 }
                 self.enqueue(stream, work, None);
@@ -237,7 +250,8 @@ impl ContextQueue {
             return Err(capture::break_stream(stream));
         }
         self.enqueue(stream, work, None).wait();
-        self.domain.check()
+        self.domain.output.flush();
+        self.domain.check_for_host()
     }
 
     /// `cuEventRecord`, and with `external` `CU_EVENT_RECORD_EXTERNAL` under capture.
@@ -281,7 +295,8 @@ impl ContextQueue {
         }
         capture::check_unsafe_call()?;
         self.pending_tails(stream).iter().for_each(|node| node.wait());
-        self.domain.check()
+        self.domain.output.flush();
+        self.domain.check_for_host()
     }
 
     /// `cuStreamQuery`: `NOT_READY` while work of the stream is unfinished.
@@ -292,17 +307,17 @@ impl ContextQueue {
         }
         capture::check_unsafe_call()?;
         let pending = !self.pending_tails(stream).is_empty();
-        self.domain.check()?;
+        self.domain.check_for_host()?;
         if pending { Err(CUerror::NOT_READY) } else { Ok(()) }
     }
 
     /// `cuCtxSynchronize`: 900 while a stream of the context captures, which breaks the capture.
     pub fn synchronize_all(&self) -> Result<(), CUerror> {
-        self.domain.check()?;
+        self.domain.check_for_host()?;
         capture::check_context_synchronize(self)?;
         capture::check_unsafe_call()?;
         self.wait_all();
-        self.domain.check()
+        self.domain.check_for_host()
     }
 
     /// Waits for everything submitted before the call, whatever its outcome. No checks: for
@@ -310,23 +325,29 @@ impl ContextQueue {
     pub fn wait_all(&self) {
         let tails: Vec<_> = self.order.lock().tails(false).filter(|tail| !tail.is_done()).cloned().collect();
         tails.iter().for_each(|tail| tail.wait());
+        self.domain.output.flush();
+    }
+
+    /// What the context's kernels print.
+    pub fn output(&self) -> &Output {
+        &self.domain.output
     }
 
     /// The error that every call of the context returns since a fault, or
     /// `CONTEXT_IS_DESTROYED` after `close`.
     pub fn check(&self) -> Result<(), CUerror> {
-        self.domain.check()
+        self.domain.check_for_host()
     }
 
     /// `check`, and `INVALID_HANDLE` for a stream of another context.
     fn check_stream(&self, stream: &Stream) -> Result<(), CUerror> {
-        self.domain.check()?;
+        self.domain.check_for_host()?;
         if stream.context_id == self.id { Ok(()) } else { Err(CUerror::INVALID_HANDLE) }
     }
 
     /// The sticky error, if any.
     pub fn sticky(&self) -> Option<CUerror> {
-        self.domain.check().err()
+        self.domain.check_for_host().err()
     }
 
     /// Ends the context with an error: what runs is stopped within a slice or a chunk, what is

@@ -79,6 +79,7 @@ impl Event {
             None => Ok(()),
             Some(mark) => {
                 mark.node.wait();
+                mark.node.domain.output.flush();
                 mark.node.domain.check()
             }
         }

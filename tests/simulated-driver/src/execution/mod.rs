@@ -37,6 +37,7 @@ mod graph_plan;
 mod hardware;
 mod launch_queue;
 mod node;
+mod output;
 mod stream;
 mod unwind;
 mod work;
@@ -56,6 +57,7 @@ pub use graph::{Content, Given, Graph, NodeId, NodeKind};
 pub use graph_exec::GraphExec;
 pub use graph_plan::{Difference, Mismatch};
 pub use hardware::{ArenaDevice, Hardware, SliceGuard};
+pub use output::Output;
 pub use stream::{Stream, StreamKind};
 pub use turnus_bindings::CUerror;
 pub use work::{

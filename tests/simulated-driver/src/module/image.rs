@@ -11,13 +11,15 @@ use turnus_bindings::CUerror;
 use turnus_simulated_ptx as ptx;
 
 use super::fatbin::{self, Entry, Kind};
-use super::{builtin, compile, cubin, jit};
+use super::{builtin, compile, cubin, jit, link, linked};
 use crate::space::Result;
 
 /// What was found for a device.
 #[derive(Debug)]
-enum Image<'a> {
+pub enum Image<'a> {
+    /// PTX text.
     Ptx(Cow<'a, str>),
+    /// Machine code, or what was linked here.
     Cubin(Cow<'a, [u8]>),
 }
 
@@ -39,11 +41,35 @@ pub unsafe fn module_of(image: *const c_void, capability: (u32, u32), log: &jit:
                 if !runs_on(cubin.architecture, capability) {
                     return Err(CUerror::NO_BINARY_FOR_GPU);
                 }
-                let module = builtin::module_of(&cubin, log)?;
+                let module = match linked::unpack(&bytes)? {
+                    Some(inputs) => linked::module_of(&inputs, log)?,
+                    None => builtin::module_of(&cubin, log)?,
+                };
                 log.finish();
                 Ok(module)
             }
         }
+    }
+}
+
+/// The part of a cubin or fat binary in memory that is for a device of compute capability `(major, minor)`.
+///
+/// Errors: as `module_of`; `INVALID_IMAGE` also for one that is longer than `bytes`.
+pub fn part_of(bytes: &[u8], capability: (u32, u32)) -> Result<Image<'_>> {
+    match bytes.first_chunk().map(|first| u32::from_le_bytes(*first)) {
+        Some(cubin::MAGIC) if link::holds_whole_cubin(bytes) => {
+            let architecture = cubin::read(bytes)?.architecture;
+            if runs_on(architecture, capability) {
+                Ok(Image::Cubin(Cow::Borrowed(bytes)))
+            } else {
+                Err(CUerror::NO_BINARY_FOR_GPU)
+            }
+        }
+        Some(fatbin::MAGIC) => {
+            let length = fatbin::length(bytes)?;
+            choose(bytes.get(..length).ok_or(CUerror::INVALID_IMAGE)?, capability)
+        }
+        _ => Err(CUerror::INVALID_IMAGE),
     }
 }
 

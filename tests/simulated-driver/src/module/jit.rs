@@ -18,6 +18,48 @@ const ERROR_LOG_BUFFER_SIZE: u32 = 6;
 /// `CU_JIT_NUM_OPTIONS` of the newest header.
 const OPTIONS_END: u32 = 36;
 
+const WALL_TIME: u32 = 2;
+const TARGET_FROM_CONTEXT: u32 = 8;
+const TARGET: u32 = 9;
+
+/// Options of a single input of a link: those that only the whole link has are refused.
+///
+/// # Safety
+/// `options` and `values` have `count` elements or `count` is 0.
+pub unsafe fn check_input_options(
+    count: u32,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+) -> Result<()> {
+    const OF_THE_LINK: [u32; 5] = [WALL_TIME, INFO_LOG_BUFFER, ERROR_LOG_BUFFER, TARGET_FROM_CONTEXT, TARGET];
+    if count == 0 {
+        return Ok(());
+    }
+    if options.is_null() || values.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    // SAFETY: the caller's promise.
+    let options = unsafe { std::slice::from_raw_parts(options, count as usize) };
+    if options.iter().any(|option| option.0 >= OPTIONS_END || OF_THE_LINK.contains(&option.0)) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    Ok(())
+}
+
+/// The compute capability that `CU_JIT_TARGET` names.
+///
+/// # Safety
+/// As `check_input_options`; `Log::from_options` has accepted them.
+pub unsafe fn target(count: u32, options: *mut CUjit_option, values: *mut *mut c_void) -> Option<(u32, u32)> {
+    let wanted = (0..count as usize).find(|index| {
+        // SAFETY: the caller's promise.
+        unsafe { (*options.add(*index)).0 == TARGET }
+    })?;
+    // SAFETY: as above. The number is stored in the pointer's low half; from 0x10000 on it has flags above.
+    let number = unsafe { *values.add(wanted) } as usize as u32 & 0xffff;
+    Some((number / 10, number % 10))
+}
+
 /// Where messages go.
 #[derive(Debug)]
 pub struct Log {

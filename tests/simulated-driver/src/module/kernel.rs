@@ -12,6 +12,8 @@ use turnus_simulated_arena::now_ns;
 use turnus_simulated_ptx::{Launch, LaunchError, Progress, Trap};
 
 use super::Function;
+use super::system::DeviceSystem;
+use crate::context::limits::STACK_BYTES;
 use crate::execution::{Fault, KernelImage, KernelRun, KernelStep};
 use crate::launch::Shape;
 use crate::space::DeviceSpace;
@@ -48,7 +50,11 @@ impl KernelImage for Kernel {
             &self.parameters,
             &|name| variables.get(name).map(|place| place.0),
         );
+        let context = &self.function.context;
         let launch = launch.map(|mut launch| {
+            launch.set_system(Arc::new(DeviceSystem { context: Arc::clone(context) }));
+            let stack_bytes = context.limits.lock().get(STACK_BYTES).map_or(0, |bytes| bytes as u64);
+            launch.set_stack_bytes(stack_bytes);
             if self.shape.cooperative {
                 launch.set_resident_blocks(self.shape.grid.iter().product::<u32>() as usize);
             }
@@ -92,6 +98,10 @@ impl KernelRun for Run {
                 }
                 Ok(Progress::Yielded) if Instant::now() >= until => return KernelStep::Yielded,
                 Ok(Progress::Yielded) => {}
+                // It has said what failed where.
+                Err(Trap::AssertionFailed { .. }) => {
+                    return KernelStep::Faulted(Fault::at(CUerror::ASSERT, 0));
+                }
                 Err(trap) => {
                     eprintln!("simulated driver: {trap}");
                     return KernelStep::Faulted(fault_of(&trap));
@@ -107,5 +117,7 @@ fn fault_of(trap: &Trap) -> Fault {
         Trap::MisalignedAddress { address, .. } => Fault::at(CUerror::MISALIGNED_ADDRESS, *address),
         Trap::Trapped { .. } => Fault::at(CUerror::LAUNCH_FAILED, 0),
         Trap::AssertionFailed { .. } => Fault::at(CUerror::ASSERT, 0),
+        Trap::StackOverflow { .. } => Fault::at(CUerror::HARDWARE_STACK_ERROR, 0),
+        Trap::InvalidCall { .. } => Fault::at(CUerror::INVALID_PC, 0),
     }
 }

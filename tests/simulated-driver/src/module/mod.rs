@@ -2,7 +2,8 @@
 //!
 //! A module takes device memory for its code (a charge on the device) and for its variables (ordinary
 //! allocations, initialised at load). Functions are handles into it. `image.rs` finds the code, `jit.rs` handles
-//! the options, `library.rs` the libraries that belong to no context, `kernel.rs` a launch.
+//! the options, `library.rs` the libraries that belong to no context, `link.rs` links, `kernel.rs` a launch, `system.rs` what kernels
+//! print and allocate.
 
 pub mod builtin;
 pub mod cubin;
@@ -12,7 +13,10 @@ pub mod image;
 pub mod jit;
 pub mod kernel;
 pub mod library;
+pub mod link;
+pub mod linked;
 pub mod loading;
+pub mod system;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -134,6 +138,11 @@ fn check_target(text: &str, (major, minor): (u32, u32)) -> std::result::Result<(
 impl Module {
     /// Loads compiled code into a context.
     pub fn load(driver: &Driver, context: &Arc<Context>, code: Arc<ptx::Module>) -> Result<Arc<Module>> {
+        // Loading a module is one of the points at which what kernels printed is written.
+        context.queue.output().flush();
+        if code.uses_heap() {
+            system::prepare_heap(driver, context)?;
+        }
         let memory = Arc::new(CodeMemory::new(context.device));
         if !loading::is_lazy() {
             memory.take()?;
@@ -188,6 +197,7 @@ impl Module {
     /// Gives back what the module holds. The handle has been taken out of the registry.
     pub fn unload(&self, driver: &Driver) {
         FUNCTIONS.remove_where(|function| function.module == self.handle);
+        self.context.queue.output().flush();
         for &(address, _) in self.variables.values() {
             // Already gone when the context's allocations were freed.
             let _ = driver.space.free(address);

@@ -58,7 +58,7 @@ impl<'a> Compiler<'_, 'a> {
             }
             "trap" | "brkpt" => {
                 modifiers.finish(0..=0)?;
-                self.emit_guarded(instruction, Op::Trap { assertion: false })
+                self.emit_guarded(instruction, Op::Trap)
             }
             _ => Err(modifiers.unsupported()),
         }

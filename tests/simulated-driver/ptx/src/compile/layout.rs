@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::module::{GlobalVariable, Parameter, Relocation};
-use crate::syntax::{FunctionSyntax, Initial, Operand, VariableSyntax};
+use crate::syntax::{FunctionSyntax, Initial, Linkage, Operand, VariableSyntax};
 use crate::types::{ScalarType, width_mask};
 
 /// Most bytes of parameters (PTX ISA section 5.2.1, since 8.1).
@@ -69,7 +69,7 @@ pub(crate) fn global(variable: &VariableSyntax<'_>) -> Result<GlobalVariable, Er
         size,
         align: variable.align,
         is_constant: variable.is_constant,
-        is_extern: variable.is_extern,
+        is_extern: variable.linkage == Linkage::Extern,
         initial: Vec::new(),
         relocations: Vec::new(),
     };

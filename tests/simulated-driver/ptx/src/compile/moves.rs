@@ -39,10 +39,6 @@ impl<'a> Compiler<'_, 'a> {
         if element.bits() < 16 {
             return Err(modifiers.unsupported());
         }
-        let is_function = |name: &str| self.functions.contains_key(name);
-        if matches!(source, Operand::Name { name, .. } | Operand::Offset { name, .. } if is_function(name)) {
-            return Err(modifiers.unsupported());
-        }
         match (target, source) {
             (Operand::Vector(parts), _) => self.unpack(instruction, modifiers, parts, source, element),
             (_, Operand::Vector(parts)) => self.pack(instruction, modifiers, parts, element),

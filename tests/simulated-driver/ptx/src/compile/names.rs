@@ -9,7 +9,7 @@ use super::layout::{self, LOCAL_LIMIT, SHARED_LIMIT, place};
 use super::{Compiler, LabelId};
 use crate::error::Error;
 use crate::program::{PredicateSlot, Slot};
-use crate::syntax::{FunctionSyntax, RegisterSyntax, Statement, VariableSyntax};
+use crate::syntax::{FunctionSyntax, Linkage, RegisterSyntax, Statement, VariableSyntax};
 use crate::types::{ScalarType, Space};
 
 #[derive(Default)]
@@ -43,6 +43,8 @@ pub(crate) enum Origin {
     Symbol,
     /// Behind the static shared memory.
     DynamicShared,
+    /// At an address that a register holds, plus a number: variables of a function with code of its own.
+    Relative { slot: Slot, offset: u64 },
 }
 
 impl<'a> Compiler<'_, 'a> {
@@ -94,15 +96,32 @@ impl<'a> Compiler<'_, 'a> {
             let offset = self.shared_place(function, variable)?;
             Variable { space: Space::Shared, origin: Origin::Offset(offset), size }
         } else {
-            let end = self.program.local_bytes;
-            let size_checked = variable.size();
-            let (offset, end) =
-                place(end, size_checked, variable.align, "size of local memory", LOCAL_LIMIT, variable.line)?;
-            self.program.local_bytes = end;
-            Variable { space: Space::Local, origin: Origin::Offset(offset), size }
+            self.new_local(variable.size(), variable.align, variable.line)?
         };
-        self.scope().variables.insert(variable.name, found);
+        self.bind_variable(variable.name, found);
         Ok(())
+    }
+
+    /// Declares a variable under a name.
+    pub(super) fn bind_variable(&mut self, name: &'a str, variable: Variable) {
+        self.scope().variables.insert(name, variable);
+    }
+
+    /// Room for a variable in local memory.
+    pub(super) fn new_local(&mut self, size: Option<u64>, align: u64, line: u32) -> Result<Variable, Error> {
+        let end = self.frame.map_or(self.program.local_bytes, |frame| frame.bytes);
+        let (offset, end) = place(end, size, align, "size of local memory", LOCAL_LIMIT, line)?;
+        let origin = match &mut self.frame {
+            Some(frame) => {
+                frame.bytes = end;
+                Origin::Relative { slot: frame.slot, offset }
+            }
+            None => {
+                self.program.local_bytes = end;
+                Origin::Offset(offset)
+            }
+        };
+        Ok(Variable { space: Space::Local, origin, size: size.unwrap_or(0) })
     }
 
     /// A shared variable has one place however often its function is inlined.
@@ -217,7 +236,7 @@ impl<'a> Compiler<'_, 'a> {
 }
 
 fn is_dynamic(variable: &VariableSyntax<'_>) -> bool {
-    variable.is_extern || variable.size() == Some(0)
+    variable.linkage == Linkage::Extern || variable.size() == Some(0)
 }
 
 /// Whether `%r7` lies in the range `%r<8>`; a count of `u64::MAX` stands for the name alone.

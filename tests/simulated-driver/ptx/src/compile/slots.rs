@@ -7,7 +7,7 @@ use super::Compiler;
 use super::layout::literal;
 use super::names::{Origin, Register, Variable};
 use crate::error::Error;
-use crate::program::{Clock, Guard, Op, PredicateSlot, Slot, SlotSource, Special};
+use crate::program::{Clock, Guard, IntegerOp, Op, PredicateSlot, Slot, SlotSource, Special};
 use crate::syntax::{InstructionSyntax, Operand};
 use crate::types::ScalarType;
 
@@ -64,6 +64,17 @@ impl<'a> Compiler<'_, 'a> {
             Origin::Offset(offset) => SlotSource::Constant(offset.wrapping_add(addend)),
             Origin::Symbol => SlotSource::Symbol(name.to_owned(), addend),
             Origin::DynamicShared => SlotSource::DynamicShared(addend),
+            Origin::Relative { slot, offset } => {
+                let addend = offset.wrapping_add(addend);
+                if addend == 0 {
+                    return Ok(slot);
+                }
+                let (d, addend) = (self.new_slot(line)?, self.constant(addend, line)?);
+                let op =
+                    Op::Integer { op: IntegerOp::Add, element: ScalarType::U64, d, s: [slot, addend, 0, 0] };
+                self.emit(None, op, line)?;
+                return Ok(d);
+            }
         };
         self.known(source, line)
     }
@@ -96,8 +107,9 @@ impl<'a> Compiler<'_, 'a> {
         if let Some(slot) = self.special(name, component, line)? {
             return Ok(slot);
         }
-        match (self.variable(name), component) {
-            (Some(variable), None) => self.address(name, variable, offset, line),
+        match (self.variable(name), component, self.functions.address(name)) {
+            (Some(variable), None, _) => self.address(name, variable, offset, line),
+            (None, None, Some(address)) => self.constant(address.wrapping_add_signed(offset), line),
             _ => Err(Error::Undefined { name: full_name(name, component), line }),
         }
     }
@@ -242,6 +254,9 @@ impl<'a> Compiler<'_, 'a> {
             && self.register(name, instruction.line)?.is_none()
             && let Some(variable) = self.variable(name)
         {
+            if let Origin::Relative { slot, offset: own } = variable.origin {
+                return Ok((slot, offset.wrapping_add_unsigned(own), Some(variable)));
+            }
             let slot = self.address(name, variable, 0, instruction.line)?;
             return Ok((slot, *offset, Some(variable)));
         }

@@ -6,7 +6,7 @@ use super::Machine;
 use super::registers::Identity;
 use super::warp::{Arrival, Pause, Warp};
 use crate::error::Trap;
-use crate::memory::DeviceMemory;
+use crate::memory::{DeviceMemory, System};
 use crate::program::{BarrierResult, Op, Program};
 use crate::types::{ALL_LANES, LANE_COUNT};
 
@@ -39,13 +39,14 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) parameters: &'a [u8],
     pub(crate) memory: &'a mut dyn DeviceMemory,
     pub(crate) clock: &'a dyn Fn() -> u64,
+    pub(crate) system: Option<&'a dyn System>,
 }
 
 impl Block {
     /// Makes room for a block; `known` are the values of the slots that no instruction writes.
     pub(crate) fn new(program: &Program, known: &[u64], identity: Identity) -> Self {
         let threads: u32 = identity.block.iter().product();
-        let local_bytes = program.local_bytes.next_multiple_of(16) as usize;
+        let local_bytes = identity.local_bytes as usize;
         let mut warps = Vec::new();
         for _ in 0..threads.div_ceil(LANE_COUNT as u32) {
             let mut warp = Warp::new(local_bytes);
@@ -68,7 +69,7 @@ impl Block {
             left -= lanes;
             let identity = Identity { warp: number as u32, ..self.identity.clone() };
             warp.registers.set_specials(program, &identity);
-            warp.begin(if lanes == 32 { ALL_LANES } else { (1 << lanes) - 1 });
+            warp.begin(program, if lanes == 32 { ALL_LANES } else { (1 << lanes) - 1 });
         }
     }
 
@@ -94,6 +95,10 @@ impl Block {
                 memory: &mut *surroundings.memory,
                 clock: surroundings.clock,
                 shared: &mut self.shared,
+                system: surroundings.system,
+                block_index: self.identity.block_index,
+                block_extent: self.identity.block,
+                first_thread: number as u32 * LANE_COUNT as u32,
             };
             match self.warps[number].run(&mut machine, left)? {
                 Pause::Arrived(arrival) => self.arrive(surroundings.program, &arrival),

@@ -97,7 +97,12 @@ pub(super) fn space_of(address: u64) -> Space {
 }
 
 /// Places in the warp's local memory, in which the lanes' parts lie one behind another.
-fn local_addresses(all_bytes: usize, addresses: &Lanes, mask: u32, bytes: u64) -> Result<Lanes, Fault> {
+pub(super) fn local_addresses(
+    all_bytes: usize,
+    addresses: &Lanes,
+    mask: u32,
+    bytes: u64,
+) -> Result<Lanes, Fault> {
     let each = (all_bytes / LANE_COUNT) as u64;
     let mut own = [0; LANE_COUNT];
     for lane in lanes_of(mask) {

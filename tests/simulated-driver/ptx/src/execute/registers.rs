@@ -186,6 +186,8 @@ pub(crate) struct Identity {
     pub(crate) processors: u32,
     pub(crate) dynamic_shared_bytes: u64,
     pub(crate) total_shared_bytes: u64,
+    /// Local memory of a thread, with its stack.
+    pub(crate) local_bytes: u64,
 }
 
 impl Identity {

@@ -5,9 +5,10 @@
 //! steps aside for them, so that lanes of one warp can wait for each other. Read next: `block.rs`.
 
 use super::registers::{Registers, lanes_of};
+use super::stack::Stacks;
 use super::{Failure, Machine, collective, execute};
 use crate::error::Trap;
-use crate::program::{AtomicOp, Barrier, Op};
+use crate::program::{AtomicOp, Barrier, CallTarget, Op, Program, Slot};
 use crate::types::LANE_COUNT;
 
 /// Turns of loops, weighted, after which a group steps aside.
@@ -30,10 +31,24 @@ enum Wait {
 #[derive(Debug, Clone, Copy)]
 struct Group {
     position: u32,
+    /// Calls that its lanes are in.
+    depth: u32,
     mask: u32,
     wait: Wait,
     /// When it last ran, in steps aside.
     last_run: u64,
+}
+
+impl Group {
+    /// Order in which groups run: whoever is in more calls, then whoever is further behind.
+    fn place(&self) -> (u32, u32) {
+        (u32::MAX - self.depth, self.position)
+    }
+
+    /// The same place with other lanes.
+    fn with(&self, mask: u32, wait: Wait) -> Self {
+        Self { mask, wait, ..*self }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +56,7 @@ pub(crate) struct Warp {
     pub(crate) registers: Registers,
     /// Local memory of all lanes, one behind another.
     pub(crate) local: Vec<u8>,
+    stacks: Stacks,
     live: u32,
     /// The group that runs on when the warp does.
     current: Option<Group>,
@@ -93,10 +109,11 @@ impl Warp {
     }
 
     /// Puts the lanes of `live` at the start of the code.
-    pub(crate) fn begin(&mut self, live: u32) {
+    pub(crate) fn begin(&mut self, program: &Program, live: u32) {
         self.live = live;
+        self.stacks.begin(program, (self.local.len() / LANE_COUNT) as u64);
         self.others.clear();
-        self.current = Some(Group { position: 0, mask: live, wait: Wait::Ready, last_run: 0 });
+        self.current = Some(Group { position: 0, depth: 0, mask: live, wait: Wait::Ready, last_run: 0 });
         (self.spin, self.favour, self.asides, self.polled, self.polls) = (0, 0, 0, false, 0);
     }
 
@@ -111,7 +128,7 @@ impl Warp {
             return Ok(Pause::Waiting);
         };
         let program = machine.program;
-        let mut meeting = self.meeting(group.position);
+        let mut meeting = self.meeting(&group);
         loop {
             if *left == 0 {
                 self.current = Some(group);
@@ -119,7 +136,7 @@ impl Warp {
             }
             if group.position == meeting {
                 self.join(&mut group);
-                meeting = self.meeting(group.position);
+                meeting = self.meeting(&group);
             }
             *left -= 1;
             let instruction = &program.code[group.position as usize];
@@ -134,7 +151,7 @@ impl Warp {
                     let polled = backward && std::mem::take(&mut self.polled);
                     if !self.others.is_empty() {
                         group = self.reschedule(group, backward, polled);
-                        meeting = self.meeting(group.position);
+                        meeting = self.meeting(&group);
                     }
                     self.polls += u32::from(polled);
                     if self.polls >= POLL_LIMIT {
@@ -148,7 +165,7 @@ impl Warp {
                     self.current = None;
                     let Some(next) = self.furthest_behind() else { return Ok(Pause::Waiting) };
                     group = next;
-                    meeting = self.meeting(group.position);
+                    meeting = self.meeting(&group);
                 }
                 Step::Pause(pause) => {
                     self.current = (group.mask != 0).then_some(group);
@@ -171,6 +188,21 @@ impl Warp {
             Op::BranchTable { index, table } => Ok(self.branch_table(machine, group, index, table, active)),
             Op::Exit => Ok(self.exit(group, active)),
             _ if active == 0 => Ok(Step::Next),
+            Op::Call { target, ref passed } => self.call(machine, group, target, passed, active),
+            Op::Return => self.leave(machine.program, group, active),
+            Op::StackAllocate { d, bytes, align } => {
+                let found = self.stacks.allocate(self.registers.get(bytes), align, active)?;
+                self.registers.set(d, active, &found);
+                Ok(Step::Next)
+            }
+            Op::StackSave { d } => {
+                self.registers.set(d, active, &self.stacks.ends());
+                Ok(Step::Next)
+            }
+            Op::StackRestore { a } => {
+                self.stacks.restore_ends(self.registers.get(a), active)?;
+                Ok(Step::Next)
+            }
             Op::Barrier(ref barrier) => Ok(self.arrive(group, barrier, active)),
             Op::Collective { ref kind, members } => {
                 let ready = self.ready(members, active);
@@ -204,12 +236,8 @@ impl Warp {
         if active == group.mask {
             group.position = target;
         } else {
-            self.others.push(Group {
-                position: target,
-                mask: active,
-                wait: Wait::Ready,
-                last_run: self.asides,
-            });
+            let taken = Group { position: target, last_run: self.asides, ..group.with(active, Wait::Ready) };
+            self.others.push(taken);
             group.mask &= !active;
             group.position += 1;
         }
@@ -233,18 +261,72 @@ impl Warp {
             let last = targets.len() - 1;
             let target = targets[(indices[lane] as u32 as usize).min(last)];
             backward |= target <= group.position;
-            let wait = Wait::Ready;
-            self.others.push(Group { position: target, mask: 1 << lane, wait, last_run: self.asides });
+            let last_run = self.asides;
+            self.others.push(Group { position: target, last_run, ..group.with(1 << lane, Wait::Ready) });
         }
-        group.mask &= !active;
+        self.go_on_without(group, active);
+        Step::Jumped { backward }
+    }
+
+    /// The lanes of `gone` are in other groups now; one of these takes the group's place if it has no more lanes.
+    fn go_on_without(&mut self, group: &mut Group, gone: u32) {
+        group.mask &= !gone;
         group.position += 1;
-        if group.mask == 0 {
-            // One of the groups that were just made takes its place.
-            if let Some(next) = self.furthest_behind() {
-                *group = next;
+        if group.mask == 0
+            && let Some(next) = self.furthest_behind()
+        {
+            *group = next;
+        }
+    }
+
+    fn call(
+        &mut self,
+        machine: &Machine<'_>,
+        group: &mut Group,
+        target: CallTarget,
+        passed: &[Slot],
+        active: u32,
+    ) -> Result<Step, Failure> {
+        let program = machine.program;
+        let mut left = active;
+        while let Some(first) = lanes_of(left).next() {
+            let (number, together) = match target {
+                CallTarget::Known(number) => (number, left),
+                CallTarget::Pointer(slot) => {
+                    let addresses = self.registers.get(slot);
+                    let number = program.callee_of_address.get(&addresses[first]);
+                    let same = lanes_of(left).filter(|lane| addresses[*lane] == addresses[first]);
+                    let together = same.fold(0, |mask, lane| mask | 1 << lane);
+                    (*number.ok_or(Failure::InvalidCall)?, together)
+                }
+            };
+            let callee = &program.callees[number as usize];
+            let back = group.position + 1;
+            self.stacks.enter(&mut self.registers, (number, callee), passed, together, back)?;
+            let (position, depth, last_run) = (callee.position, group.depth + 1, self.asides);
+            self.others.push(Group { position, depth, last_run, ..group.with(together, Wait::Ready) });
+            left &= !together;
+        }
+        self.go_on_without(group, active);
+        Ok(Step::Jumped { backward: false })
+    }
+
+    fn leave(&mut self, program: &Program, group: &mut Group, active: u32) -> Result<Step, Failure> {
+        let depth = group.depth.checked_sub(1).ok_or(Failure::InvalidCall)?;
+        let first_new = self.others.len();
+        for lane in lanes_of(active) {
+            let back = self.stacks.leave(&mut self.registers, program, lane).ok_or(Failure::InvalidCall)?;
+            match self.others[first_new..].iter_mut().find(|other| other.position == back) {
+                Some(other) => other.mask |= 1 << lane,
+                None => {
+                    let last_run = self.asides;
+                    let returned = group.with(1 << lane, Wait::Ready);
+                    self.others.push(Group { position: back, depth, last_run, ..returned });
+                }
             }
         }
-        Step::Jumped { backward }
+        self.go_on_without(group, active);
+        Ok(Step::Jumped { backward: false })
     }
 
     fn exit(&mut self, group: &mut Group, active: u32) -> Step {
@@ -269,8 +351,8 @@ impl Warp {
         group.position += 1;
         if !barrier.arrive_only {
             group.mask &= !active;
-            let wait = Wait::Barrier(id);
-            self.others.push(Group { position: group.position, mask: active, wait, last_run: self.asides });
+            let waiting = group.with(active, Wait::Barrier(id));
+            self.others.push(Group { last_run: self.asides, ..waiting });
         }
         Step::Pause(Pause::Arrived(Arrival { id, lanes: active, whole: active == self.live, threads, holds }))
     }
@@ -292,8 +374,7 @@ impl Warp {
         if waiting == 0 {
             return Step::Next;
         }
-        let wait = Wait::Members;
-        self.others.push(Group { position: group.position, mask: waiting, wait, last_run: self.asides });
+        self.others.push(Group { last_run: self.asides, ..group.with(waiting, Wait::Members) });
         group.mask &= !waiting;
         group.position += 1;
         if group.mask == 0 {
@@ -303,15 +384,16 @@ impl Warp {
     }
 
     /// The next position at which another group can be met.
-    fn meeting(&self, position: u32) -> u32 {
+    fn meeting(&self, group: &Group) -> u32 {
         let ahead = self.others.iter().filter(|other| !matches!(other.wait, Wait::Barrier(_)));
-        ahead.map(|other| other.position).filter(|other| *other >= position).min().unwrap_or(u32::MAX)
+        let ahead = ahead.filter(|other| other.depth == group.depth && other.position >= group.position);
+        ahead.map(|other| other.position).min().unwrap_or(u32::MAX)
     }
 
     /// Takes in the groups at the same position.
     fn join(&mut self, group: &mut Group) {
         self.others.retain(|other| {
-            let joins = other.position == group.position && !matches!(other.wait, Wait::Barrier(_));
+            let joins = other.place() == group.place() && !matches!(other.wait, Wait::Barrier(_));
             if joins {
                 group.mask |= other.mask;
             }
@@ -329,7 +411,7 @@ impl Warp {
     fn furthest_behind(&mut self) -> Option<Group> {
         self.favour = 0;
         let ready = self.others.iter().enumerate().filter(|(_, other)| other.wait == Wait::Ready);
-        let index = ready.min_by_key(|(_, other)| other.position).map(|(index, _)| index)?;
+        let index = ready.min_by_key(|(_, other)| other.place()).map(|(index, _)| index)?;
         Some(self.take(index))
     }
 
@@ -337,8 +419,8 @@ impl Warp {
     fn reschedule(&mut self, mut group: Group, backward: bool, polled: bool) -> Group {
         self.join(&mut group);
         let ready = || self.others.iter().enumerate().filter(|(_, other)| other.wait == Wait::Ready);
-        let Some((behind, position)) =
-            ready().min_by_key(|(_, other)| other.position).map(|(index, other)| (index, other.position))
+        let Some((behind, place)) =
+            ready().min_by_key(|(_, other)| other.place()).map(|(index, other)| (index, other.place()))
         else {
             return group;
         };
@@ -355,7 +437,7 @@ impl Warp {
             self.spin = 0;
             self.favour = FAVOUR_BRANCHES;
             longest_ago
-        } else if position < group.position {
+        } else if place < group.place() {
             behind
         } else {
             return group;
@@ -394,5 +476,7 @@ fn trap(failure: Failure, entry: &str, line: u32) -> Trap {
         Failure::Misaligned(address) => Trap::MisalignedAddress { address, entry, line },
         Failure::Trapped => Trap::Trapped { entry, line },
         Failure::Assertion => Trap::AssertionFailed { entry, line },
+        Failure::StackOverflow => Trap::StackOverflow { entry, line },
+        Failure::InvalidCall => Trap::InvalidCall { entry, line },
     }
 }

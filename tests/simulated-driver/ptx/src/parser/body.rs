@@ -76,6 +76,11 @@ impl<'a> Parser<'a> {
         let line = self.line();
         let name = self.expect_word("a label")?;
         self.expect_mark(b':')?;
+        // What a call through a pointer may reach and passes; the call itself says what has to be known.
+        if matches!(self.peek(), TokenKind::Dotted("callprototype" | "calltargets")) {
+            self.skip_statement()?;
+            return Ok(Statement::Label { name, line });
+        }
         if !self.accept(TokenKind::Dotted("branchtargets")) {
             return Ok(Statement::Label { name, line });
         }

@@ -5,7 +5,7 @@
 use super::Parser;
 use crate::error::Error;
 use crate::lexer::TokenKind;
-use crate::syntax::{Initial, VariableSyntax};
+use crate::syntax::{Initial, Linkage, VariableSyntax};
 use crate::types::{ScalarType, Space};
 
 /// Largest alignment that is accepted, in bytes.
@@ -100,7 +100,7 @@ impl<'a> Parser<'a> {
                 line,
                 space,
                 is_constant,
-                is_extern: false,
+                linkage: Linkage::Local,
                 element: shape.element,
                 vector: shape.vector,
                 extents,
