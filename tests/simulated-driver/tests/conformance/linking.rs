@@ -3,12 +3,9 @@
 //! CUDA driver API, "Module Management". Codes of conflicts (300) and messages are those that reports of users of
 //! the real linker show; which code an undefined name has (999) is from such a report too.
 
-#[macro_use]
-mod common;
-
 use std::ffi::{CStr, c_void};
 
-use common::{allocate, context, isolated, launch};
+use crate::common::{allocate, context, isolated, launch};
 use turnus_bindings::types::*;
 
 const PTX: CUjitInputType = CUjitInputType_enum(1);

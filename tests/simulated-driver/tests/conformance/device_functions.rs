@@ -3,14 +3,11 @@
 //! CUDA C++ Programming Guide, "Formatted Output", "Dynamic Global Memory Allocation and Operations", "Assertion";
 //! CUDA driver API, `cuCtxSetLimit`. The texts printed are in the executor's crate.
 
-#[macro_use]
-mod common;
-
 use std::ffi::{CString, c_int};
 use std::io::Read as _;
 use std::os::fd::FromRawFd as _;
 
-use common::{allocate, context, function, isolated, launch};
+use crate::common::{allocate, context, function, isolated, launch};
 use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
 
