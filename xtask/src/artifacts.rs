@@ -99,6 +99,25 @@ pub fn simulate(command: &[OsString]) -> Result<ExitCode> {
         path.push(":");
         path.push(rest);
     }
-    let error = Command::new(&command[0]).args(&command[1..]).env("LD_LIBRARY_PATH", path).exec();
-    Err(error).with_context(|| format!("cannot start {}", command[0].to_string_lossy()))
+    Ok(become_program(command, &path))
+}
+
+/// Returns only when the program cannot be started, after saying so.
+fn become_program(command: &[OsString], library_path: &OsString) -> ExitCode {
+    let error = Command::new(&command[0]).args(&command[1..]).env("LD_LIBRARY_PATH", library_path).exec();
+    eprintln!("xtask: cannot start {}: {error}", command[0].to_string_lossy());
+    // As shells have it: 127 for what is not there, 126 for what cannot be executed.
+    ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_started_has_the_exit_code_that_shells_give_it() {
+        let code = |program: &str| become_program(&[program.into()], &OsString::new());
+        assert_eq!(code("/nowhere/program"), ExitCode::from(127));
+        assert_eq!(code("/"), ExitCode::from(126), "a folder is there and no program");
+    }
 }

@@ -166,6 +166,12 @@ fn a_fault_of_the_driver_is_an_event_here() {
         ok!(cuMemAlloc_v2(&raw mut address, 4096_usize));
         ok!(cuMemsetD8_v2(address, 0_u32, 4096_usize));
         assert_eq!(call!(cuCtxSynchronize()), 214);
+        let errors = |device: Handle, uncorrected: u32| {
+            let mut errors = 7_u64;
+            ok!(nvmlDeviceGetTotalEccErrors(device, uncorrected, 0_u32, &raw mut errors));
+            errors
+        };
+        assert_eq!([errors(device(0), 1), errors(device(0), 0), errors(device(1), 1)], [1, 0, 0]);
         assert_eq!(wait(set, 1000), Ok((device(0), 8, 48)));
     });
 }

@@ -107,13 +107,14 @@ impl Hardware for ArenaDevice {
 const LOST: CUerror = CUerror::UNKNOWN;
 
 /// The XID that the kernel module logs with an error of a context (NVIDIA, "XID errors"). Which XID goes with which
-/// code is written from memory but for 48, "double bit ECC error".
+/// code is written from memory but for 48, "double bit ECC error", and 94, "contained ECC error".
 fn xid_of(error: CUerror) -> Option<u64> {
     match error {
         CUerror::ILLEGAL_ADDRESS => Some(31),
         CUerror::MISALIGNED_ADDRESS | CUerror::LAUNCH_FAILED => Some(13),
         CUerror::ECC_UNCORRECTABLE => Some(48),
         CUerror::LAUNCH_TIMEOUT => Some(8),
+        CUerror::CONTAINED => Some(94),
         _ => None,
     }
 }
