@@ -106,7 +106,7 @@ fn the_first_to_initialise_makes_the_machine() {
         assert_eq!(count, 3);
         return;
     }
-    let machine = Machine::new("first");
+    let machine = Machine::new("first", &two_devices(""));
     std::fs::remove_dir_all(&machine.directory).expect("no machine yet");
     let mut command = machine.command("the_first_to_initialise_makes_the_machine");
     let output = command.env("SIMULATED_CUDA_DEVICES", "3").output().expect("the child runs");

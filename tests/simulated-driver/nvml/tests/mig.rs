@@ -49,7 +49,7 @@ fn processes(device: Handle) -> Vec<(u64, u32, u32)> {
 
 #[test]
 fn parts_are_found_and_described() {
-    on_devices("parts_are_found_and_described", &parts(), || {
+    on_machine_with("parts_are_found_and_described", &parts(), &[], || {
         ok!(nvmlInit_v2());
         let mut count = 0_u32;
         ok!(nvmlDeviceGetCount_v2(&raw mut count));
@@ -106,7 +106,7 @@ fn parts_are_found_and_described() {
 
 #[test]
 fn what_a_process_holds_is_on_its_part_and_in_the_sum() {
-    on_devices("what_a_process_holds_is_on_its_part_and_in_the_sum", &parts(), || {
+    on_machine_with("what_a_process_holds_is_on_its_part_and_in_the_sum", &parts(), &[], || {
         ok!(nvmlInit_v2());
         let (first, second) = (part(0), part(1));
         // SAFETY: this process has one thread that reads the environment, this one.

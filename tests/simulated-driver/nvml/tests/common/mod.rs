@@ -1,7 +1,7 @@
 //! What the tests of the built library share: finding it, a process and a machine of its own per test.
 //!
-//! As the tests of the driver: a test runs its body in a child of itself, on a machine in a directory that goes
-//! away with the test. Calls go through dlopen, as those of programs do; names with `cu` go to the driver.
+//! Machines and processes are those of the driver's tests. Calls go through dlopen, as those of programs do; names with
+//! `cu` go to the driver.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// Set in the child that runs a test's body.
-const CHILD: &str = "SIMULATED_NVML_TEST_CHILD";
-/// Names the directory of the libraries to the child.
-const LIBRARIES: &str = "SIMULATED_NVML_TEST_LIBRARIES";
+#[path = "../../../tests/common/machine.rs"]
+mod machine;
+pub use machine::*;
 
 /// `nvmlDevice_t`, `nvmlEventSet_t`, contexts and other things that are only passed on.
 pub type Handle = *mut c_void;
@@ -83,21 +82,8 @@ pub fn library_directory() -> &'static Path {
         if let Some(given) = std::env::var_os(LIBRARIES) {
             return given.into();
         }
-        let packages = ["-p", "turnus-simulated-driver", "-p", "turnus-simulated-nvml"];
-        let built = Command::new(env!("CARGO")).args(["build", "--quiet"]).args(packages).status();
-        assert!(built.expect("cargo runs").success(), "the libraries build");
-        // A test program lies in <target>/<profile>/deps.
-        let own = std::env::current_exe().expect("own path");
-        let profile = own.ancestors().nth(2).expect("a test lies two levels deep");
-        let directory = profile.join("simulated-nvml");
-        std::fs::create_dir_all(&directory).expect("directory for the libraries");
-        for (built, name) in [("libcuda.so", "libcuda.so.1"), ("libnvidia_ml.so", "libnvidia-ml.so.1")] {
-            // Several test programs do this at once: each puts a whole file in place.
-            let private = directory.join(format!("{name}.{}", std::process::id()));
-            std::fs::copy(profile.join(built), &private).expect("copy of the library");
-            std::fs::rename(&private, directory.join(name)).expect("library in place");
-        }
-        directory
+        let files = [("libcuda.so", "libcuda.so.1"), ("libnvidia_ml.so", "libnvidia-ml.so.1")];
+        build(&["turnus-simulated-driver", "turnus-simulated-nvml"], &files, "simulated-nvml")
     })
 }
 
@@ -117,87 +103,9 @@ pub fn address(name: &str) -> Option<*mut c_void> {
     unsafe { found.try_as_raw_ptr() }
 }
 
-/// A machine of the test's own; removed when dropped.
-pub struct Machine {
-    pub directory: PathBuf,
-}
-
-impl Machine {
-    /// Two fast devices: no costs, 64 MiB, a context takes 1 MiB.
-    pub fn new(name: &str) -> Machine {
-        Machine::with(name, &devices())
-    }
-
-    /// A machine with this `devices.toml`.
-    pub fn with(name: &str, devices: &str) -> Machine {
-        let directory = PathBuf::from(format!("/dev/shm/simulated-nvml-test-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&directory);
-        std::fs::create_dir_all(&directory).expect("directory of the machine");
-        std::fs::write(directory.join("devices.toml"), devices).expect("devices.toml");
-        Machine { directory }
-    }
-
-    /// This test program again, to run `test` in a process on this machine.
-    pub fn command(&self, test: &str) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("own path"));
-        command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
-        command.env(CHILD, "1").env("SIMULATED_CUDA_DIR", &self.directory);
-        command.env(LIBRARIES, library_directory());
-        command
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-fn devices() -> String {
-    let device = "[[devices]]
-memory_bytes = 4294967296
-host_to_device_bytes_per_s = 0
-device_to_host_bytes_per_s = 0
-duplex_bytes_per_s = 0
-device_to_device_bytes_per_s = 0
-map_cost_us = 0
-unmap_cost_us = 0
-create_cost_us = 0
-context_bytes = 67108864
-context_cost_us = 0
-launch_cost_us = 0
-";
-    format!("scale = 64\n{device}{device}")
-}
-
-/// True in the child that runs a test's body.
-pub fn is_child() -> bool {
-    std::env::var_os(CHILD).is_some()
-}
-
 /// Runs `body` in a fresh process on a machine with two devices. `name` is the test's own name.
 pub fn isolated(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
-    run(name, &devices(), environment, body);
-}
-
-/// Runs `body` in a fresh process on a machine with this `devices.toml`.
-pub fn on_devices(name: &str, devices: &str, body: impl FnOnce()) {
-    run(name, devices, &[], body);
-}
-
-fn run(name: &str, devices: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
-    if is_child() {
-        return body();
-    }
-    let machine = Machine::with(name, devices);
-    let output = machine.command(name).envs(environment.iter().copied()).output().expect("the child runs");
-    assert!(
-        output.status.success(),
-        "{name} in its process: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    on_machine_with(name, &two_devices(""), environment, body);
 }
 
 /// Runs `test` again in a process on the machine of this process, with its input and output on pipes.
