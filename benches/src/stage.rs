@@ -51,6 +51,11 @@ impl Stage {
         &self.folder
     }
 
+    /// The directory of the simulated machine.
+    pub fn machine_directory(&self) -> &Path {
+        self.machine.directory()
+    }
+
     /// The members' socket of the daemon.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("daemon").join(MEMBER_SOCKET)
@@ -147,8 +152,9 @@ pub fn quick_machine(memory_bytes: u64, link_bytes_per_s: u64) -> ArenaConfig {
     device.duplex_bytes_per_s = link_bytes_per_s;
     device.device_to_device_bytes_per_s = 0;
     device.context_bytes = 1 << 20;
-    device.context_cost_us = 0;
+    device.context_cost_us = 0.0;
     device.module_bytes = 1 << 16;
-    device.launch_cost_us = 0;
+    device.module_cost_us = 0.0;
+    device.launch_cost_us = 0.0;
     config
 }

@@ -68,15 +68,15 @@ impl Setup {
             device_to_host_bytes_per_s: self.link_bytes_per_s,
             duplex_bytes_per_s: self.link_bytes_per_s / 4 * 3,
             context_bytes: CONTEXT_BYTES,
-            context_cost_us: 5000,
+            context_cost_us: 5000.0,
             module_bytes: 64 << 10,
             ..DeviceConfig::default()
         };
         ArenaConfig {
             scale: 1,
             scrub_delay_ms: self.scrub_delay_ms,
-            peer_access: true,
             devices: vec![device; self.devices],
+            ..ArenaConfig::default()
         }
     }
 }

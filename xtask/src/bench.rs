@@ -1,4 +1,4 @@
-//! `cargo xtask bench gate|handover|switch`: builds, then runs the bench of that name.
+//! `cargo xtask bench gate|handover|switch|simulated`: builds, then runs the bench of that name.
 //!
 //! Each bench measures a reference in the same run and prints one table; the numbers in the
 //! README come from here.
@@ -27,6 +27,8 @@ enum BenchName {
     Handover,
     /// A switch with bytes to move, against the link's bandwidth.
     Switch,
+    /// The simulated driver itself: launches, a thousand processes, a device of 80 GiB.
+    Simulated,
 }
 
 /// Runs it; code 1 if it failed.
@@ -36,6 +38,7 @@ pub fn run(arguments: &BenchArguments) -> Result<ExitCode> {
         BenchName::Gate => "gate",
         BenchName::Handover => "handover",
         BenchName::Switch => "switch",
+        BenchName::Simulated => "simulated",
     };
     let mut bench = cargo();
     bench.args(["run", "--release", "--quiet", "-p", "turnus-benches", "--bin", name, "--"]);

@@ -12,11 +12,12 @@ use crate::call;
 use crate::device::attributes::{BLOCK_MAX, BLOCK_THREADS_MAX, GRID_MAX, SHARED_BYTES_OPTIN};
 use crate::driver::driver;
 use crate::entry::occupancy;
-use crate::execution::Work;
+use crate::execution::{CaptureStatus, Work, status};
 use crate::module::Function;
 use crate::module::endless::Endless;
 use crate::module::kernel::Kernel;
 use crate::space::Result;
+use crate::stream::StreamEntry;
 
 /// Markers in the `extra` list (`CU_LAUNCH_PARAM_...`).
 const END: usize = 0;
@@ -66,6 +67,16 @@ pub fn packed_work(function: &Arc<Function>, shape: Shape, parameters: Vec<u8>) 
     }
     let (_, space) = driver()?.engines(function.context.device);
     Ok(Work::Kernel(Arc::new(Kernel { space, function: Arc::clone(function), shape, parameters })))
+}
+
+/// Submits a launch; its context first gets the local memory that it needs, unless a graph is captured.
+pub fn submit(entry: &StreamEntry, function: &Function, work: Work) -> Result<()> {
+    let (context, needed) = (&entry.context, function.entry.local_bytes());
+    if context.lacks_local_memory(needed) && status(&context.queue, &entry.stream) == Ok(CaptureStatus::None)
+    {
+        context.need_local_memory(driver()?, needed)?;
+    }
+    context.queue.submit(&entry.stream, work)
 }
 
 /// What the driver refuses at once.

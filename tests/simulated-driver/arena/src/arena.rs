@@ -26,8 +26,7 @@ use std::sync::Arc;
 pub struct Arena {
     directory: PathBuf,
     devices: Vec<Device>,
-    pub(crate) scrub_delay_ns: u64,
-    peer_access: bool,
+    pub(crate) config: ArenaConfig,
     pub(crate) shared: Shared,
     pub(crate) alive: AliveFile,
     /// The description whose lock says that this client lives; taken out only by drop.
@@ -78,8 +77,7 @@ impl Arena {
             queues: devices.iter().map(|_| LocalQueue::default()).collect(),
             presences: devices.iter().map(|_| Presence::default()).collect(),
             devices,
-            peer_access: config.peer_access,
-            scrub_delay_ns: config.scrub_delay_ms * 1_000_000,
+            config,
             shared,
             alive,
             own: Some(own),
@@ -118,9 +116,14 @@ impl Arena {
         &self.devices
     }
 
+    /// What capacities, granularity and rates of the card are divided by.
+    pub fn scale(&self) -> u64 {
+        self.config.scale
+    }
+
     /// Whether the devices reach each other's memory.
     pub fn peer_access(&self) -> bool {
-        self.peer_access
+        self.config.peer_access
     }
 
     /// False in a forked child, where every operation answers [`ArenaError::Forked`].

@@ -4,6 +4,7 @@
 //! granularity and rates by it, so that every time stays what it would be on the card. Nothing here touches
 //! shared memory. `defaults.rs` has the default card with its sources, `arena.rs` the opening.
 
+use crate::costs;
 use crate::defaults;
 use crate::mig::{self, Instance, MigConfig};
 use crate::modes::ComputeMode;
@@ -32,8 +33,6 @@ pub const GRANULARITY_BYTES_MIN: u64 = 4096;
 const FRAMES_MAX: u64 = 1 << 26;
 /// Most bytes of a device as it is simulated: all of them are mapped.
 const MEMORY_BYTES_MAX: u64 = 1 << 40;
-/// Longest cost that makes sense: an hour.
-const COST_US_MAX: u64 = 3_600_000_000;
 /// More than any card has.
 const MULTIPROCESSORS_MAX: u32 = 1024;
 const CAPABILITY_MAX: u32 = 99;
@@ -96,13 +95,22 @@ pub enum ConfigError {
 }
 
 /// The whole configuration as it stands in `devices.toml`, in numbers of the real card.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ArenaConfig {
     /// Divides capacities, granularity and rates of all devices. 1 = as on the card.
     pub scale: u64,
-    /// How long freed memory stays unavailable, in milliseconds.
+    /// Multiplies all times: 0.1 makes everything ten times as fast, in the same order.
+    pub time_factor: f64,
+    /// How long freed memory stays unavailable, in milliseconds, over the time of its erasure (at
+    /// `device_to_device_bytes_per_s`, one release after the other). 0 = it is free at once.
     pub scrub_delay_ms: u64,
+    /// Time that pinned memory takes to allocate, in milliseconds per GiB.
+    pub host_allocation_ms_per_gib: f64,
+    /// Time that host memory in pages of 4 KiB takes to register, in milliseconds per GiB.
+    pub host_registration_ms_per_gib: f64,
+    /// The same in pages of 2 MiB or more.
+    pub host_registration_huge_ms_per_gib: f64,
     /// Whether devices reach each other's memory.
     pub peer_access: bool,
     /// The devices by index.
@@ -110,9 +118,11 @@ pub struct ArenaConfig {
 }
 
 /// One device as it stands in `devices.toml`. Rates of 0 mean "not limited".
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeviceConfig {
+    /// Name of a card of `profiles.rs`, whose numbers then are this device's and cannot be changed beside it.
+    pub profile: Option<String>,
     /// Product name.
     pub name: String,
     /// `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` or 32 hex digits. Default: derived from the index.
@@ -131,20 +141,40 @@ pub struct DeviceConfig {
     pub duplex_bytes_per_s: u64,
     /// Rate of copies inside the device.
     pub device_to_device_bytes_per_s: u64,
+    /// Cost of creating one handle, in microseconds. All costs from here to `release_ms_per_gib` are spent
+    /// under one lock of the whole machine.
+    pub create_cost_us: f64,
+    /// What its size adds, in milliseconds per GiB.
+    pub create_ms_per_gib: f64,
     /// Cost of one map operation, in microseconds.
-    pub map_cost_us: u64,
+    pub map_cost_us: f64,
+    /// Cost of giving access to one mapping, in microseconds.
+    pub access_cost_us: f64,
     /// Cost of one unmap operation, in microseconds.
-    pub unmap_cost_us: u64,
-    /// Cost of creating one handle, in microseconds.
-    pub create_cost_us: u64,
-    /// Device memory that a context takes, before scaling.
+    pub unmap_cost_us: f64,
+    /// What its size adds, in milliseconds per GiB.
+    pub unmap_ms_per_gib: f64,
+    /// Cost of giving memory back, in microseconds.
+    pub release_cost_us: f64,
+    /// What its size adds, in milliseconds per GiB.
+    pub release_ms_per_gib: f64,
+    /// Device memory that a context takes, before scaling; 1 KiB of local memory per thread is part of it.
     pub context_bytes: u64,
     /// Time that creating a context takes, in microseconds.
-    pub context_cost_us: u64,
+    pub context_cost_us: f64,
     /// Device memory that a loaded module takes, before scaling.
     pub module_bytes: u64,
+    /// Time that loading a module takes, in microseconds.
+    pub module_cost_us: f64,
+    /// Whether contexts grow with the local memory that their kernels need.
+    pub local_memory_cost: bool,
     /// Cost of one kernel launch on the device, in microseconds.
-    pub launch_cost_us: u64,
+    pub launch_cost_us: f64,
+    /// Instructions of single threads that the device executes per second; the time of a kernel is at least
+    /// their number by this rate.
+    pub instructions_per_s: u64,
+    /// Longest time that one process has the compute engine while others wait, in microseconds.
+    pub time_slice_us: f64,
     /// Major compute capability.
     pub compute_major: u32,
     /// Minor compute capability.
@@ -156,10 +186,12 @@ pub struct DeviceConfig {
     /// MIG devices that it is divided into; an empty list: MIG mode without any. See `mig.rs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig: Option<Vec<MigConfig>>,
+    /// Threads that one of them holds.
+    pub threads_per_multiprocessor: u32,
 }
 
 /// One device as the machine has it: scaled, checked, nothing optional.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Device {
     /// Position, as CUDA counts devices.
     pub index: usize,
@@ -191,7 +223,11 @@ impl ArenaConfig {
     pub fn with_devices(count: usize) -> Self {
         Self {
             scale: defaults::SCALE,
-            scrub_delay_ms: 0,
+            time_factor: 1.0,
+            scrub_delay_ms: defaults::SCRUB_DELAY_MS,
+            host_allocation_ms_per_gib: defaults::HOST_ALLOCATION_MS_PER_GIB,
+            host_registration_ms_per_gib: defaults::HOST_REGISTRATION_MS_PER_GIB,
+            host_registration_huge_ms_per_gib: defaults::HOST_REGISTRATION_HUGE_MS_PER_GIB,
             peer_access: true,
             devices: vec![DeviceConfig::default(); count],
         }
@@ -214,23 +250,15 @@ impl ArenaConfig {
     /// Read a configuration file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = read_text(path).map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
-        toml::from_str(&text).map_err(|error| {
-            let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
-            let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-            // The parser's own text has several lines.
-            let reason = format!("{place}{}", error.message().replace('\n', " "));
-            ConfigError::Syntax { path: path.to_owned(), reason }
-        })
+        profiles::read(&text).map_err(|reason| ConfigError::Syntax { path: path.to_owned(), reason })
     }
 
     /// Write `<directory>/devices.toml` unless there is one; the directory is made when missing. The file
     /// appears whole or not at all. Returns whether this call wrote it. Invalid values are refused.
     pub fn write(&self, directory: &Path) -> Result<bool, ConfigError> {
         self.resolve()?;
-        let text = toml::to_string(self).map_err(|error| ConfigError::Syntax {
-            path: directory.join(CONFIG_FILE),
-            reason: error.to_string(),
-        })?;
+        let text = profiles::write(self)
+            .map_err(|reason| ConfigError::Syntax { path: directory.join(CONFIG_FILE), reason })?;
         crate::files::make_directory(directory)
             .and_then(|_| crate::files::publish(directory, CONFIG_FILE, text.as_bytes()))
             .map_err(|source| ConfigError::File { path: directory.join(CONFIG_FILE), source })
@@ -242,15 +270,15 @@ impl ArenaConfig {
         if self.scale == 0 {
             return machine("scale is 0; 1 means as on the card".to_owned());
         }
-        if self.scrub_delay_ms > COST_US_MAX / 1000 {
-            return machine(format!("scrub_delay_ms {} is above an hour", self.scrub_delay_ms));
-        }
+        costs::check_machine(self).map_err(|reason| ConfigError::Machine { reason })?;
         if self.devices.is_empty() || self.devices.len() > DEVICES_MAX {
             return machine(format!("{} devices; 1 to {DEVICES_MAX} are possible", self.devices.len()));
         }
         let mut devices = (self.devices.iter().enumerate())
             .map(|(index, device)| {
-                device.resolve(index, self.scale).map_err(|reason| ConfigError::Device { index, reason })
+                device
+                    .resolve(index, self.scale, self.time_factor)
+                    .map_err(|reason| ConfigError::Device { index, reason })
             })
             .collect::<Result<Vec<_>, _>>()?;
         let parts = mig::parts(&devices, self.scale)
@@ -268,12 +296,15 @@ impl ArenaConfig {
 }
 
 impl DeviceConfig {
-    fn resolve(&self, index: usize, scale: u64) -> Result<Device, String> {
+    fn resolve(&self, index: usize, scale: u64, time_factor: f64) -> Result<Device, String> {
+        profiles::check_unchanged(self)?;
         if self.name.is_empty() || self.name.len() > 255 {
             return Err("name must have 1 to 255 bytes".to_owned());
         }
-        if self.compute_major == 0 || self.multiprocessor_count == 0 {
-            return Err("compute_major and multiprocessor_count must not be 0".to_owned());
+        if self.compute_major == 0 || self.multiprocessor_count == 0 || self.threads_per_multiprocessor == 0 {
+            return Err(
+                "compute_major, multiprocessor_count and threads_per_multiprocessor must not be 0".to_owned()
+            );
         }
         if self.compute_major.max(self.compute_minor) > CAPABILITY_MAX
             || self.multiprocessor_count > MULTIPROCESSORS_MAX
@@ -282,11 +313,6 @@ impl DeviceConfig {
                 "compute_major, compute_minor or multiprocessor_count is above {CAPABILITY_MAX}, {CAPABILITY_MAX} or \
                  {MULTIPROCESSORS_MAX}"
             ));
-        }
-        for (key, cost_us) in self.costs() {
-            if cost_us > COST_US_MAX {
-                return Err(format!("{key} {cost_us} is above an hour"));
-            }
         }
         let granularity = self.granularity_bytes / scale;
         if granularity < GRANULARITY_BYTES_MIN
@@ -319,8 +345,10 @@ impl DeviceConfig {
         config.module_bytes /= scale;
         for rate in config.rates() {
             // A limited rate must not turn into 0, which means "not limited".
-            *rate = if *rate == 0 { 0 } else { (*rate / scale).max(1) };
+            let scaled = *rate as f64 / scale as f64 / time_factor;
+            *rate = if *rate == 0 { 0 } else { (scaled as u64).max(1) };
         }
+        config.scale_times(scale as f64, time_factor)?;
         for single in [config.host_to_device_bytes_per_s, config.device_to_host_bytes_per_s] {
             let duplex = config.duplex_bytes_per_s;
             if single != 0 && duplex > single {
@@ -340,18 +368,9 @@ impl DeviceConfig {
         Ok(Device { index, uuid, pci_bus_id, config, instance: None })
     }
 
-    fn costs(&self) -> [(&'static str, u64); 5] {
+    fn rates(&mut self) -> [&mut u64; 5] {
         [
-            ("map_cost_us", self.map_cost_us),
-            ("unmap_cost_us", self.unmap_cost_us),
-            ("create_cost_us", self.create_cost_us),
-            ("context_cost_us", self.context_cost_us),
-            ("launch_cost_us", self.launch_cost_us),
-        ]
-    }
-
-    fn rates(&mut self) -> [&mut u64; 4] {
-        [
+            &mut self.instructions_per_s,
             &mut self.host_to_device_bytes_per_s,
             &mut self.device_to_host_bytes_per_s,
             &mut self.duplex_bytes_per_s,

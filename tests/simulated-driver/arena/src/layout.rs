@@ -27,7 +27,7 @@ pub(crate) const HOLDS: usize = 28;
 pub(crate) const CHARGES: usize = 1 << 16;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SimArena");
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const PAGE_BYTES: usize = 4096;
 
 /// Start of the state file. All zero but the first five fields in a new machine.
@@ -40,7 +40,7 @@ pub(crate) struct Header {
     /// When the machine was made, CLOCK_MONOTONIC.
     pub(crate) made_ns: AtomicU64,
     lock: RobustLock,
-    /// When the machine-wide mapping lock is free again.
+    /// When the machine-wide lock of `costs.rs` is free again.
     pub(crate) mapping_next_ns: AtomicU64,
     /// How often an owner of the lock died in its section; only told, never used.
     pub(crate) repairs: AtomicU64,
@@ -64,6 +64,8 @@ pub(crate) struct ClientRow {
 pub(crate) struct DeviceTables {
     /// When each direction of the link is free again, by `Direction as usize`.
     pub(crate) link_next_ns: [AtomicU64; 3],
+    /// When all memory that was freed will be erased.
+    pub(crate) scrub_next_ns: AtomicU64,
     /// 0 = free, else `microseconds << 16 | holder`.
     pub(crate) engine_owner: AtomicU64,
     pub(crate) engine_ticket: AtomicU64,

@@ -12,6 +12,7 @@ mod arena;
 mod clients;
 mod clock;
 mod config;
+mod costs;
 mod defaults;
 mod engine;
 mod error;
@@ -39,11 +40,12 @@ pub use config::{
     ArenaConfig, CONFIG_FILE, ConfigError, DEVICES_MAX, DEVICES_VARIABLE, DIRECTORY_VARIABLE,
     DRIVER_VERSION_VARIABLE, Device, DeviceConfig, driver_version,
 };
+pub use costs::{HostOperation, Operation};
 pub use engine::EngineSlice;
 pub use error::ArenaError;
 pub use faults::{Fault, Faults, LostDevice};
 pub use incidents::{XID_FILE, Xid};
-pub use link::{Direction, Operation};
+pub use link::Direction;
 pub use mig::{Instance, MigConfig, SLICES};
 pub use modes::ComputeMode;
 pub use physical::{PhysicalId, Piece};

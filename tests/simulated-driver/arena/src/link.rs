@@ -1,10 +1,11 @@
-//! Time on the links and in the mapping lock: who transfers reserves the next free stretch of time.
+//! Time on the links: who transfers reserves the next free stretch of time.
 //!
 //! One word per direction says when it is free again. Processes that reserve in chunks interleave and so share
-//! it evenly; a process that dies loses at most the stretch it reserved. No lock, no queue.
+//! it evenly; a process that dies loses at most the stretch it reserved. No lock, no queue. `costs.rs` does the
+//! same for what costs time under the machine's one lock.
 
 use crate::arena::Arena;
-use crate::clock::{now_ns, sleep_coarsely, sleep_until, sleep_until_or};
+use crate::clock::{now_ns, sleep_coarsely, sleep_until_or};
 use crate::config::DeviceConfig;
 use crate::error::ArenaError;
 use std::cell::Cell;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// A gap of at most this much between two uses is the caller's way to the next one, not idleness: the next
 /// stretch follows the last without a hole. Real engines are fed ahead.
-const GAP_NS: u64 = 150_000;
+pub(crate) const GAP_NS: u64 = 150_000;
 /// The same inside one copy: a real engine goes on when the submitting thread gets no processor.
 const COPY_GAP_NS: u64 = 20_000_000;
 /// Length of a chunk in time, bounded in bytes.
@@ -32,17 +33,6 @@ pub enum Direction {
     DeviceToHost = 1,
     /// Inside the device.
     DeviceToDevice = 2,
-}
-
-/// Operation that takes the machine-wide mapping lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Create a handle.
-    Create,
-    /// Map a handle.
-    Map,
-    /// Unmap a handle.
-    Unmap,
 }
 
 impl Direction {
@@ -66,7 +56,7 @@ impl Direction {
 
 /// Reserve the next stretch, which follows the last one if that ended at most `gap_ns` ago; `length_ns` learns
 /// the time. Returns the end.
-fn reserve(next_free_ns: &AtomicU64, gap_ns: u64, length_ns: impl Fn(u64) -> u64) -> u64 {
+pub(crate) fn reserve(next_free_ns: &AtomicU64, gap_ns: u64, length_ns: impl Fn(u64) -> u64) -> u64 {
     let mut next = next_free_ns.load(Relaxed);
     loop {
         let now = now_ns();
@@ -79,7 +69,7 @@ fn reserve(next_free_ns: &AtomicU64, gap_ns: u64, length_ns: impl Fn(u64) -> u64
     }
 }
 
-fn transfer_ns(bytes: u64, bytes_per_s: u64) -> u64 {
+pub(crate) fn transfer_ns(bytes: u64, bytes_per_s: u64) -> u64 {
     (u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_s)) as u64
 }
 
@@ -172,21 +162,6 @@ impl Arena {
             }
             deadline = next.unwrap_or(deadline);
             offset = end;
-        }
-        Ok(())
-    }
-
-    /// Wait for the machine-wide mapping lock and spend the time of `count` operations under it.
-    pub fn mapping_cost(&self, device: usize, operation: Operation, count: u64) -> Result<(), ArenaError> {
-        let config = &self.device(device)?.config;
-        let cost_us = match operation {
-            Operation::Create => config.create_cost_us,
-            Operation::Map => config.map_cost_us,
-            Operation::Unmap => config.unmap_cost_us,
-        };
-        let cost_ns = cost_us * 1000 * count;
-        if cost_ns > 0 {
-            sleep_until(reserve(&self.shared.header().mapping_next_ns, GAP_NS, |_| cost_ns));
         }
         Ok(())
     }

@@ -105,6 +105,8 @@ fn resolve(
         name: format!("{} MIG {}g.{}gb", parent.config.name, part.slices, part.memory_bytes >> 30),
         memory_bytes: frames * granularity,
         multiprocessor_count: part.multiprocessor_count,
+        instructions_per_s: parent.config.instructions_per_s * u64::from(part.multiprocessor_count)
+            / u64::from(parent.config.multiprocessor_count),
         mig: None,
         ..parent.config.clone()
     };

@@ -4,7 +4,6 @@
 //! the backing file (so that the next owner reads zeros) before the frames are free again.
 
 use crate::arena::Arena;
-use crate::clock::now_ns;
 use crate::error::ArenaError;
 use crate::layout::ROWS;
 use crate::rows::{RowState, Shortage};
@@ -187,11 +186,14 @@ impl Arena {
             self.punch(device, start, bytes)?;
         }
         let _guard = self.shared.lock()?;
-        if is_dying() && self.scrub_delay_ns == 0 {
-            state.free(row, generation);
-        } else if is_dying() {
-            state.tables.ready_ns[row as usize].store(now_ns() + self.scrub_delay_ns, Relaxed);
-            state.set_row(row, generation, RowState::Resting);
+        if is_dying() {
+            match self.scrubbed_at_ns(device, state.extent(row).1 * state.granularity_bytes) {
+                None => state.free(row, generation),
+                Some(ready_ns) => {
+                    state.tables.ready_ns[row as usize].store(ready_ns, Relaxed);
+                    state.set_row(row, generation, RowState::Resting);
+                }
+            }
         }
         Ok(())
     }

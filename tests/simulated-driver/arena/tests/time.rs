@@ -26,7 +26,7 @@ fn limited_machine() -> TemporaryMachine {
         config.devices[0].host_to_device_bytes_per_s = ALONE;
         config.devices[0].device_to_host_bytes_per_s = ALONE;
         config.devices[0].duplex_bytes_per_s = DUPLEX;
-        config.devices[0].map_cost_us = 300;
+        config.devices[0].map_cost_us = 300.0;
     })
 }
 
@@ -113,7 +113,7 @@ fn mapping_operations_of_two_clients_pass_one_after_the_other() {
     let start = Instant::now();
     std::thread::scope(|scope| {
         for arena in &arenas {
-            scope.spawn(|| (0..20).for_each(|_| arena.mapping_cost(0, Operation::Map, 2).unwrap()));
+            scope.spawn(|| (0..20).for_each(|_| arena.mapping_cost(0, Operation::Map, 2, 0).unwrap()));
         }
     });
     // 2 clients x 20 calls x 2 operations x 300 us.

@@ -32,7 +32,8 @@ fn words(module: &Module, count: usize) -> Vec<u32> {
     let address_of = |name: &str| places.iter().find(|(known, _)| known == name).map(|(_, place)| *place);
     let entry = module.entry("k").expect("kernel");
     let parameters = Parameters::default().pointer(0);
-    let mut started = Launch::new(entry, [1; 3], [1; 3], 0, &parameters.bytes, &address_of).expect("launches");
+    let mut started =
+        Launch::new(entry, [1; 3], [1; 3], 0, &parameters.bytes, &address_of).expect("launches");
     assert_eq!(started.run(&mut memory, 100_000, &|| 0), Ok(Progress::Finished));
     memory.u32s(0, count)
 }

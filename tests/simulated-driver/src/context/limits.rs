@@ -1,5 +1,5 @@
 //! `cuCtxGetLimit` and `cuCtxSetLimit`: numbers that are kept. Kernels obey those of the stack, of what they print
-//! and of their heap.
+//! and of their heap; what a context pays for its stack is in `local_memory.rs`.
 //!
 //! Defaults are those of an A100 with driver 550.
 
@@ -13,6 +13,8 @@ pub const STACK_BYTES: u32 = 0;
 pub const PRINT_BYTES: u32 = 1;
 /// `CU_LIMIT_MALLOC_HEAP_SIZE`.
 pub const HEAP_BYTES: u32 = 2;
+/// Local memory of a thread in a new context.
+pub const STACK_BYTES_AT_FIRST: usize = 1024;
 
 /// Values by `CUlimit`; `None` for limits that the device does not have.
 #[derive(Clone, Debug)]
@@ -23,7 +25,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let mut values = [None; 11];
-        values[0] = Some(1024); // stack of a thread
+        values[STACK_BYTES as usize] = Some(STACK_BYTES_AT_FIRST);
         values[1] = Some(1 << 20); // printf buffer
         values[2] = Some(8 << 20); // device heap
         values[3] = Some(2); // depth of device-side synchronisation

@@ -6,10 +6,11 @@
 
 pub mod current;
 pub mod limits;
+mod local_memory;
 pub mod primary;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use turnus_bindings::CUerror;
@@ -50,6 +51,10 @@ pub struct Context {
     pub limits: Mutex<limits::Limits>,
     /// Memory that its kernels allocate, once a module of it can.
     pub heap: Mutex<Option<module::system::Heap>>,
+    /// Local memory of a thread: the limit, readable without its lock.
+    pub stack_bytes: AtomicUsize,
+    /// Held while that changes.
+    resizing: Mutex<()>,
     /// `CUfunc_cache` and `CUsharedconfig` as set; without effect.
     pub cache_config: AtomicU32,
     /// See `cache_config`.
@@ -83,6 +88,7 @@ impl Context {
             return Err(CUerror::DEVICE_UNAVAILABLE);
         }
         let config = &driver.arena.devices()[device].config;
+        driver.arena.wait_for_lock();
         let begun = now_ns();
         driver.arena.enter_context(device).map_err(arena_error)?;
         let charge = driver.arena.charge(device, config.context_bytes).map_err(|error| {
@@ -90,7 +96,7 @@ impl Context {
             let _ = driver.arena.leave_context(device);
             arena_error(error)
         })?;
-        sleep_until(begun + config.context_cost_us * 1000);
+        sleep_until(begun + (config.context_cost_us * 1e3) as u64);
         let (executor, space) = driver.engines(device);
         let handle = primary_handle.unwrap_or_else(|| CONTEXTS.new_handle());
         let context = Arc::new(Context {
@@ -102,6 +108,8 @@ impl Context {
             queue: ContextQueue::new(executor, space),
             limits: Mutex::new(limits::Limits::default()),
             heap: Mutex::new(None),
+            stack_bytes: AtomicUsize::new(limits::STACK_BYTES_AT_FIRST),
+            resizing: Mutex::new(()),
             cache_config: AtomicU32::new(0),
             shared_config: AtomicU32::new(0),
             users: AtomicU32::new(1),

@@ -21,8 +21,6 @@ pub const SHARED_BYTES_MULTIPROCESSOR: u32 = 167_936;
 pub const SHARED_BYTES_RESERVED: u32 = 1024;
 /// Registers of a block and of a multiprocessor.
 pub const REGISTERS: u32 = 65536;
-/// Threads and blocks that a multiprocessor holds.
-pub const THREADS_MULTIPROCESSOR: u32 = 2048;
 /// Blocks that a multiprocessor holds.
 pub const BLOCKS_MULTIPROCESSOR: u32 = 32;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`, which the machine has, not the device.
@@ -42,6 +40,7 @@ pub fn get(device: &Device, attribute: u32) -> Option<i32> {
         16 => device.config.multiprocessor_count as i32,
         33 => pci(1),
         34 => pci(2),
+        39 => device.config.threads_per_multiprocessor as i32,
         50 => pci(0),
         75 => device.config.compute_major as i32,
         76 => device.config.compute_minor as i32,
@@ -77,7 +76,6 @@ static FIXED: &[(u32, i32)] = &[
     (36, 1_512_000),         // memory clock, kHz
     (37, 5120),              // memory bus, bits
     (38, 41_943_040),        // L2 cache
-    (39, THREADS_MULTIPROCESSOR as i32),
     (40, 2),                 // copy engines: one per direction
     (41, 1),                 // unified addressing
     (42, 32768), (43, 2048), (44, 1), (45, 32768), (46, 32768), (47, 8192), (48, 8192), (49, 32768),

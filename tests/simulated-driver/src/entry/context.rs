@@ -160,6 +160,9 @@ entry! {
 
     fn cuCtxSetLimit(limit: CUlimit, value: usize) {
         let context = current::get()?;
+        if limit.0 == limits::STACK_BYTES {
+            return context.set_stack_bytes(driver()?, value);
+        }
         // Kernels may hold parts of the heap: from the first module that uses it on, its size stays.
         if limit.0 == limits::HEAP_BYTES && context.heap.lock().is_some() {
             return Err(CUerror::INVALID_VALUE);

@@ -11,6 +11,7 @@ use turnus_bindings::types::*;
 
 use super::{entry, needed, put, put_if_wanted, stream_entry};
 use crate::context::current;
+use crate::driver::driver;
 use crate::execution::{Difference, NodeKind, Work, check_unsafe_call};
 use crate::graph_content::check_update;
 use crate::graph_memory::{self, FLAG_AUTO_FREE};
@@ -160,6 +161,7 @@ unsafe fn instantiate(place: *mut CUgraphExec, h_graph: CUgraph, flags: u64) -> 
         *instance = Arc::downgrade(memory);
     }
     let exec = entry.graph.instantiate()?;
+    current::get_sound()?.need_local_memory(driver()?, entry.graph.local_bytes())?;
     // SAFETY: the caller's promise.
     unsafe { put(place, EXECS.add(ExecEntry { exec, flags, memory }) as CUgraphExec) }
 }

@@ -1,16 +1,15 @@
 //! Host memory for devices: CUDA driver API, "Memory Management", the `Host` functions.
 //!
-//! Allocating and registering take time in proportion to the bytes (`configuration.rs`), under the scale of
-//! the simulated machine.
+//! Allocating and registering take time in proportion to the bytes, under the machine-wide lock, as the arena's
+//! configuration says (`costs.rs` there).
 
 use std::ffi::{c_uint, c_void};
-use std::time::Duration;
 
 use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
+use turnus_simulated_arena::HostOperation;
 
 use super::{entry, needed, put};
-use crate::configuration;
 use crate::context::{CONTEXTS, current};
 use crate::driver::driver;
 use crate::execution::check_unsafe_call;
@@ -26,8 +25,6 @@ const REGISTRATION_FLAGS_MASK: u32 = 15;
 /// The last two of them, which simulated devices do not support.
 const REGISTRATION_FLAGS_UNSUPPORTED: u32 = 12;
 const PAGE_BYTES: u64 = 4096;
-/// Granularity of real cards; what the simulated one is smaller by is the scale of time per byte.
-const REAL_GRANULARITY_BYTES: u64 = 2 << 20;
 
 entry! {
     fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) {
@@ -98,19 +95,19 @@ entry! {
 }
 
 fn allocate(bytes: usize, flags: c_uint) -> Result<*mut c_void> {
-    let context = current::get_sound()?;
+    current::get_sound()?;
     check_unsafe_call()?;
     if bytes == 0 || flags & !ALLOCATION_FLAGS_MASK != 0 {
         return Err(CUerror::INVALID_VALUE);
     }
-    spend(context.device, bytes as u64, configuration::host_allocation_ms_per_gib())?;
+    driver()?.arena.host_cost(HostOperation::Allocate, bytes as u64);
     let start = host_memory::take(bytes as u64)?;
     insert(start, bytes as u64, HostKind::Allocated, flags)?;
     Ok(start as *mut c_void)
 }
 
 fn register(start: u64, bytes: u64, flags: c_uint) -> CUresult {
-    let context = current::get_sound()?;
+    current::get_sound()?;
     check_unsafe_call()?;
     if start == 0 || bytes == 0 || flags & !REGISTRATION_FLAGS_MASK != 0 {
         return Err(CUerror::INVALID_VALUE);
@@ -122,7 +119,10 @@ fn register(start: u64, bytes: u64, flags: c_uint) -> CUresult {
         return Err(CUerror::INVALID_VALUE);
     }
     insert(start, bytes, HostKind::Registered, flags)?;
-    spend(context.device, bytes, configuration::registration_ms_per_gib())
+    let is_huge = bytes >= host_memory::HUGE_PAGE_BYTES && host_memory::is_in_huge_pages(start);
+    let operation = if is_huge { HostOperation::RegisterHuge } else { HostOperation::Register };
+    driver()?.arena.host_cost(operation, bytes);
+    Ok(())
 }
 
 fn insert(start: u64, bytes: u64, kind: HostKind, flags: c_uint) -> Result<()> {
@@ -141,12 +141,4 @@ fn is_present(start: u64, bytes: u64) -> bool {
     let mut residency = vec![0_u8; ((end - first) / PAGE_BYTES) as usize];
     // SAFETY: mincore only looks; `residency` has one byte per page.
     unsafe { libc::mincore(first as *mut c_void, (end - first) as usize, residency.as_mut_ptr()) == 0 }
-}
-
-/// Takes the time that the real machine would for as many bytes.
-fn spend(device: usize, bytes: u64, milliseconds_per_gib: f64) -> Result<()> {
-    let scale = REAL_GRANULARITY_BYTES as f64 / driver()?.space.granularity_bytes(device) as f64;
-    let seconds = bytes as f64 * scale.max(1.0) / f64::from(1 << 30) * milliseconds_per_gib / 1000.0;
-    std::thread::sleep(Duration::from_secs_f64(seconds));
-    Ok(())
 }

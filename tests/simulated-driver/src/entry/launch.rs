@@ -9,7 +9,7 @@ use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
 
 use super::stream_entry;
-use crate::launch::{Shape, kernel_work};
+use crate::launch::{Shape, kernel_work, submit};
 use crate::module::library::function_of;
 use crate::space::Result;
 use crate::stream::{Default, resolve};
@@ -93,7 +93,7 @@ unsafe fn launch(
     }
     // SAFETY: the caller's promise.
     let work = unsafe { kernel_work(&function, shape, parameters, extra)? };
-    entry.context.queue.submit(&entry.stream, work)
+    submit(&entry, &function, work)
 }
 
 /// Reads the attributes of an extended launch.

@@ -8,7 +8,7 @@ use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
 
 use super::{entry, needed};
-use crate::launch::{Shape, check, packed_work};
+use crate::launch::{Shape, check, packed_work, submit};
 use crate::module::library::function_of;
 use crate::space::Result;
 use crate::stream::{Default, resolve};
@@ -104,5 +104,5 @@ fn launch(handle: CUfunction, grid: [u32; 2], stream: CUstream, default: Default
     }
     let mut parameters = old.parameters;
     parameters.truncate(needed);
-    entry.context.queue.submit(&entry.stream, packed_work(&function, shape, parameters)?)
+    submit(&entry, &function, packed_work(&function, shape, parameters)?)
 }

@@ -11,7 +11,6 @@ use turnus_bindings::types::*;
 use super::{entry, needed, put};
 use crate::device::attributes::{
     BLOCK_THREADS_MAX, BLOCKS_MULTIPROCESSOR, REGISTERS, SHARED_BYTES_MULTIPROCESSOR, SHARED_BYTES_RESERVED,
-    THREADS_MULTIPROCESSOR,
 };
 use crate::driver::driver;
 use crate::module::Function;
@@ -78,7 +77,10 @@ pub fn blocks(function: &Function, threads: u32, dynamic_bytes: u64) -> u32 {
     let shared = function.entry.static_shared_bytes() + dynamic_bytes + u64::from(SHARED_BYTES_RESERVED);
     let by_shared = u64::from(SHARED_BYTES_MULTIPROCESSOR) / shared;
     let by_registers = REGISTERS / (function.registers() * threads);
-    BLOCKS_MULTIPROCESSOR.min(THREADS_MULTIPROCESSOR / threads).min(by_registers).min(by_shared as u32)
+    let most = driver().map_or(0, |driver| {
+        driver.arena.devices()[function.context.device].config.threads_per_multiprocessor
+    });
+    BLOCKS_MULTIPROCESSOR.min(most / threads).min(by_registers).min(by_shared as u32)
 }
 
 /// # Safety

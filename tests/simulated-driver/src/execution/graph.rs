@@ -265,6 +265,17 @@ impl Graph {
         kept
     }
 
+    /// The most local memory that a thread of one of its kernels needs.
+    pub fn local_bytes(&self) -> u64 {
+        let entries = self.entries.lock();
+        let of_work = |work: &Work| match work {
+            Work::Kernel(image) => image.local_bytes(),
+            Work::Child(graph) => graph.local_bytes(),
+            _ => 0,
+        };
+        entries.values().map(|entry| of_work(&entry.content.work)).max().unwrap_or(0)
+    }
+
     /// Every node that `ends` wait for, and they themselves.
     pub fn ancestors(&self, ends: &[NodeId]) -> BTreeSet<NodeId> {
         let entries = self.entries.lock();

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use turnus_bindings::CUerror;
-use turnus_simulated_arena::{Arena, Direction};
+use turnus_simulated_arena::{Arena, DeviceConfig, Direction};
 
 /// Bounds of a chunk: a page, and what memory moves within a millisecond.
 const CHUNK_BYTES_MIN: u64 = 4 << 10;
@@ -38,6 +38,12 @@ pub trait Hardware: Send + Sync {
 
     /// A context was lost with this error: what the kernel module logs of it.
     fn note_fault(&self, _error: CUerror) {}
+
+    /// The longest time that a process keeps the compute engine from others, in nanoseconds.
+    fn time_slice_ns(&self) -> u64;
+
+    /// Instructions of single threads that the device executes per second; 0 = not limited.
+    fn instructions_per_s(&self) -> u64;
 }
 
 /// One device of an arena.
@@ -51,6 +57,10 @@ impl ArenaDevice {
     /// The device with this index in `arena.devices()`.
     pub fn new(arena: Arc<Arena>, index: usize) -> Arc<ArenaDevice> {
         Arc::new(ArenaDevice { arena, index })
+    }
+
+    fn config(&self) -> Option<&DeviceConfig> {
+        self.arena.devices().get(self.index).map(|device| &device.config)
     }
 }
 
@@ -72,10 +82,10 @@ impl Hardware for ArenaDevice {
     }
 
     fn chunk_bytes(&self, direction: Direction) -> u64 {
-        let rate = self.arena.devices().get(self.index).map_or(0, |device| match direction {
-            Direction::HostToDevice => device.config.host_to_device_bytes_per_s,
-            Direction::DeviceToHost => device.config.device_to_host_bytes_per_s,
-            Direction::DeviceToDevice => device.config.device_to_device_bytes_per_s,
+        let rate = self.config().map_or(0, |config| match direction {
+            Direction::HostToDevice => config.host_to_device_bytes_per_s,
+            Direction::DeviceToHost => config.device_to_host_bytes_per_s,
+            Direction::DeviceToDevice => config.device_to_device_bytes_per_s,
         });
         // A rate of 0 is not limited; chunks then only bound the time between two looks.
         if rate == 0 {
@@ -86,7 +96,15 @@ impl Hardware for ArenaDevice {
     }
 
     fn launch_cost_ns(&self) -> u64 {
-        self.arena.devices().get(self.index).map_or(0, |device| device.config.launch_cost_us * 1000)
+        self.config().map_or(0, |config| (config.launch_cost_us * 1e3) as u64)
+    }
+
+    fn time_slice_ns(&self) -> u64 {
+        self.config().map_or(1_000_000, |config| (config.time_slice_us * 1e3) as u64)
+    }
+
+    fn instructions_per_s(&self) -> u64 {
+        self.config().map_or(0, |config| config.instructions_per_s)
     }
 
     fn failure(&self) -> Option<CUerror> {

@@ -76,14 +76,24 @@ pub trait KernelImage: Send + Sync {
 
     /// The image itself, for the surface to know it again.
     fn as_any(&self) -> &dyn std::any::Any;
+
+    /// Local memory that each thread needs.
+    fn local_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// One launch under way.
 pub trait KernelRun: Send {
-    /// Runs until the kernel ends, faults, or `until` is reached (roughly; a step over by a tenth
-    /// of a millisecond is fine). A kernel that only waits must come back too. The memory that it
+    /// Runs until the kernel ends, faults, `most` instructions of warps are executed, or `until` is
+    /// reached (roughly; a step over by a tenth of a millisecond is fine). A kernel that only waits must come back too. The memory that it
     /// works on comes with the image; locks on mappings are taken inside and not kept.
-    fn run(&mut self, until: Instant) -> KernelStep;
+    fn run(&mut self, until: Instant, most: u64) -> KernelStep;
+
+    /// Instructions of warps executed so far.
+    fn executed_instructions(&self) -> u64 {
+        0
+    }
 }
 
 /// How a slice of a kernel ended.

@@ -70,6 +70,10 @@ impl KernelImage for Kernel {
     fn as_any(&self) -> &dyn std::any::Any {
         self
     }
+
+    fn local_bytes(&self) -> u64 {
+        self.function.entry.local_bytes()
+    }
 }
 
 /// A launch under way, or why there is none.
@@ -79,7 +83,11 @@ struct Run {
 }
 
 impl KernelRun for Run {
-    fn run(&mut self, until: Instant) -> KernelStep {
+    fn executed_instructions(&self) -> u64 {
+        self.launch.as_ref().map_or(0, Launch::executed_instructions)
+    }
+
+    fn run(&mut self, until: Instant, most: u64) -> KernelStep {
         let mut memory = self.space.kernel_memory();
         let launch = match &mut self.launch {
             Ok(launch) => launch,
@@ -88,15 +96,19 @@ impl KernelRun for Run {
                 return KernelStep::Faulted(Fault::at(CUerror::LAUNCH_FAILED, 0));
             }
         };
+        let end = launch.executed_instructions().saturating_add(most);
         loop {
             let before = launch.executed_instructions();
-            match launch.run(&mut memory, INSTRUCTIONS_BETWEEN_LOOKS, &now_ns) {
+            let budget = INSTRUCTIONS_BETWEEN_LOOKS.min(end.saturating_sub(before));
+            match launch.run(&mut memory, budget, &now_ns) {
                 Ok(Progress::Finished) => return KernelStep::Finished,
                 // All threads wait: let others run.
                 Ok(Progress::Yielded) if launch.executed_instructions() == before => {
                     return KernelStep::Yielded;
                 }
-                Ok(Progress::Yielded) if Instant::now() >= until => return KernelStep::Yielded,
+                Ok(Progress::Yielded) if launch.executed_instructions() >= end || Instant::now() >= until => {
+                    return KernelStep::Yielded;
+                }
                 Ok(Progress::Yielded) => {}
                 // It has said what failed where.
                 Err(Trap::AssertionFailed { .. }) => {

@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use parking_lot::Mutex;
-use turnus_simulated_arena::ChargeId;
+use turnus_simulated_arena::{ChargeId, now_ns, sleep_until};
 
 use crate::configuration::driver_version;
 use crate::driver::{Driver, arena_error, driver};
@@ -37,7 +37,7 @@ pub fn is_lazy() -> bool {
     mode() == LAZY
 }
 
-/// The memory of a module's code.
+/// The memory of a module's code, which takes time to come.
 #[derive(Debug)]
 pub struct CodeMemory {
     device: usize,
@@ -55,8 +55,9 @@ impl CodeMemory {
         let mut charge = self.charge.lock();
         if charge.is_none() {
             let arena = &driver()?.arena;
-            let bytes = arena.devices()[self.device].config.module_bytes;
-            *charge = Some(arena.charge(self.device, bytes).map_err(arena_error)?);
+            let (config, begun) = (&arena.devices()[self.device].config, now_ns());
+            *charge = Some(arena.charge(self.device, config.module_bytes).map_err(arena_error)?);
+            sleep_until(begun + (config.module_cost_us * 1e3) as u64);
         }
         Ok(())
     }

@@ -190,7 +190,7 @@ impl AddressSpace {
         handle_types: u32,
         devices: Devices,
     ) -> Result<(u64, Arc<Physical>)> {
-        self.arena.mapping_cost(device, Operation::Create, 1).map_err(arena_error)?;
+        self.arena.mapping_cost(device, Operation::Create, 1, bytes).map_err(arena_error)?;
         let physical = Arc::new(self.allocate_physical(device, bytes, handle_types)?);
         let base = self.place_pages(&physical, devices)?;
         Ok((base, physical))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use turnus_bindings::CUerror;
-use turnus_simulated_arena::{Arena, PhysicalId, Piece};
+use turnus_simulated_arena::{Arena, Operation, PhysicalId, Piece};
 
 use super::Result;
 use crate::driver::arena_error;
@@ -76,6 +76,7 @@ impl Physical {
 impl Drop for Physical {
     fn drop(&mut self) {
         // Refused only in a forked child, which holds nothing.
+        let _ = self.arena.mapping_cost(self.device(), Operation::Release, 1, self.bytes);
         let _ = self.arena.release(self.id);
     }
 }

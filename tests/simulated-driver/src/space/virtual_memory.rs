@@ -76,7 +76,7 @@ impl AddressSpace {
         if bytes == 0 || !bytes.is_multiple_of(self.granularity_bytes[device]) {
             return Err(CUerror::INVALID_VALUE);
         }
-        self.arena.mapping_cost(device, Operation::Create, 1).map_err(arena_error)?;
+        self.arena.mapping_cost(device, Operation::Create, 1, bytes).map_err(arena_error)?;
         let mut physical = self.allocate_physical(device, bytes, handle_types)?;
         physical.rdma_capable = rdma_capable;
         Ok(self.state.lock().handles.insert(Arc::new(physical)))
@@ -115,7 +115,7 @@ impl AddressSpace {
         {
             return Err(CUerror::INVALID_VALUE);
         }
-        self.arena.mapping_cost(physical.device(), Operation::Map, 1).map_err(arena_error)?;
+        self.arena.mapping_cost(physical.device(), Operation::Map, 1, bytes).map_err(arena_error)?;
         let mut state = self.state.lock();
         let end = address.checked_add(bytes).ok_or(CUerror::INVALID_VALUE)?;
         let around = state.reservations.range(..=address).next_back();
@@ -137,7 +137,7 @@ impl AddressSpace {
             let starts = state.whole_mappings(address, bytes)?;
             (state.mappings[&starts[0]].physical.device(), starts.len() as u64)
         };
-        self.arena.mapping_cost(device.0, Operation::Unmap, device.1).map_err(arena_error)?;
+        self.arena.mapping_cost(device.0, Operation::Unmap, device.1, bytes).map_err(arena_error)?;
         let mut state = self.state.lock();
         let starts = state.whole_mappings(address, bytes)?;
         self.table.clear(address, bytes);
@@ -151,6 +151,8 @@ impl AddressSpace {
     /// `cuMemSetAccess` for one location: the range must be made of whole mappings that
     /// `device` can reach.
     pub fn set_access(&self, address: u64, bytes: u64, device: usize, rights: u64) -> Result<()> {
+        let count = self.state.lock().whole_mappings(address, bytes)?.len() as u64;
+        self.arena.mapping_cost(device, Operation::Access, count, bytes).map_err(arena_error)?;
         let mut state = self.state.lock();
         let starts = state.whole_mappings(address, bytes)?;
         let own = |start: &u64| state.mappings[start].physical.device();

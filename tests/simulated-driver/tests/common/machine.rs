@@ -85,15 +85,26 @@ fn full_name(test: &str) -> String {
 
 /// One fast device: no costs, 64 MiB, granularity 32 KiB.
 pub const FAST: &str = "scale = 64
+scrub_delay_ms = 0
+host_allocation_ms_per_gib = 0
+host_registration_ms_per_gib = 0
+host_registration_huge_ms_per_gib = 0
 [[devices]]
 memory_bytes = 4294967296
 host_to_device_bytes_per_s = 0
 device_to_host_bytes_per_s = 0
 duplex_bytes_per_s = 0
 device_to_device_bytes_per_s = 0
-map_cost_us = 0
-unmap_cost_us = 0
 create_cost_us = 0
+create_ms_per_gib = 0
+map_cost_us = 0
+access_cost_us = 0
+unmap_cost_us = 0
+unmap_ms_per_gib = 0
+release_cost_us = 0
+release_ms_per_gib = 0
+module_cost_us = 0
+local_memory_cost = false
 context_bytes = 67108864
 context_cost_us = 0
 launch_cost_us = 0

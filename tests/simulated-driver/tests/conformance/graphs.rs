@@ -7,6 +7,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::{STORE_ONE, VECTOR_ADD, allocate, context, function, isolated, launch};
+use turnus_bindings::CUerror;
 use turnus_bindings::types::*;
 
 fn stream() -> CUstream {
@@ -83,6 +84,38 @@ fn what_a_capture_forbids_breaks_it() {
         ok!(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
         fails!(STREAM_CAPTURE_UNSUPPORTED, cuStreamSynchronize(stream));
         fails!(STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &mut graph));
+    });
+}
+
+#[test]
+fn a_synchronous_call_of_another_thread_breaks_a_global_capture_and_no_other() {
+    let name = "a_synchronous_call_of_another_thread_breaks_a_global_capture_and_no_other";
+    isolated(name, &[], || {
+        let current = context() as usize;
+        let (stream, mut graph, place) = (stream(), std::ptr::null_mut(), allocate(4096));
+        let elsewhere = |call: fn(CUdeviceptr) -> CUresult| {
+            let thread = std::thread::spawn(move || {
+                ok!(cuCtxSetCurrent(current as CUcontext));
+                call(place)
+            });
+            thread.join().expect("the other thread ends")
+        };
+        let calls: [fn(CUdeviceptr) -> CUresult; 4] = [
+            |_| call!(cuCtxSynchronize()),
+            |place| call!(cuMemcpyDtoH_v2([0_u8; 4].as_mut_ptr().cast(), place, 4)),
+            |place| call!(cuMemFree_v2(place)),
+            |_| call!(cuMemAlloc_v2(&mut 0, 4096)),
+        ];
+        for (number, call) in calls.into_iter().enumerate() {
+            ok!(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+            assert_eq!(elsewhere(call), Err(CUerror::STREAM_CAPTURE_UNSUPPORTED), "call {number}");
+            fails!(STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &mut graph));
+            assert!(graph.is_null(), "call {number}");
+        }
+        ok!(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+        assert_eq!(elsewhere(calls[3]), Ok(()));
+        ok!(cuStreamEndCapture(stream, &mut graph));
+        assert!(!graph.is_null());
     });
 }
 

@@ -204,7 +204,7 @@ fn measure(arena: &Arena) -> Result<(), Failure> {
             black_box(deadline);
         })
     })?;
-    per_call("mapping cost", 50, &mut || arena.mapping_cost(0, Operation::Map, 1))?;
+    per_call("mapping cost", 50, &mut || arena.mapping_cost(0, Operation::Map, 1, 0))?;
     let bytes = 256 << 20;
     let (source, never) = (vec![7_u8; bytes as usize], AtomicBool::new(false));
     let big = arena.allocate(0, bytes)?;

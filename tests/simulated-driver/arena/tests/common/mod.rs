@@ -16,7 +16,8 @@ pub fn machine(units: u64, change: impl FnOnce(&mut ArenaConfig)) -> TemporaryMa
         device_to_device_bytes_per_s: 0,
         ..DeviceConfig::default()
     };
-    let mut config = ArenaConfig { scale: 1, scrub_delay_ms: 0, peer_access: true, devices: vec![device] };
+    let mut config =
+        ArenaConfig { scale: 1, scrub_delay_ms: 0, devices: vec![device], ..ArenaConfig::default() };
     change(&mut config);
     TemporaryMachine::new(&config).expect("a directory in /dev/shm")
 }

@@ -1,6 +1,6 @@
 //! Tests of execution by behaviour, on fake memory and fake kernels.
 //!
-//! Most use hardware without cost, so that order is what they see; `timing.rs` and `cost.rs` use
+//! Most use hardware without cost, so that order is what they see; `timing.rs`, `time_factor.rs` and `cost.rs` use
 //! an arena of their own in a temporary directory.
 
 mod capture;
@@ -10,6 +10,7 @@ mod graph;
 mod order;
 mod stress;
 mod teardown;
+mod time_factor;
 mod timing;
 
 use std::any::Any;
@@ -48,6 +49,14 @@ impl Hardware for Free {
     }
 
     fn launch_cost_ns(&self) -> u64 {
+        0
+    }
+
+    fn time_slice_ns(&self) -> u64 {
+        1_000_000
+    }
+
+    fn instructions_per_s(&self) -> u64 {
         0
     }
 }
@@ -141,7 +150,7 @@ impl<F: Fn() -> KernelStep + Send + Sync + 'static> KernelImage for FakeKernel<F
 }
 
 impl<F: Fn() -> KernelStep + Send + Sync + 'static> KernelRun for FakeRun<F> {
-    fn run(&mut self, until: Instant) -> KernelStep {
+    fn run(&mut self, until: Instant, _most: u64) -> KernelStep {
         loop {
             match (self.0)() {
                 KernelStep::Yielded if Instant::now() < until => std::thread::yield_now(),
