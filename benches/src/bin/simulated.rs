@@ -29,12 +29,22 @@ const MIB: u64 = 1 << 20;
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
+    allow_many_files();
     println!("{:44} {:>14} {:>14}", "simulated driver", "measured", "target");
     launches(arguments.launches)?;
     openers(arguments.processes)?;
     untouched()?;
     println!("  machine: {}", machine());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Two pipes per process are more than the usual soft limit on open files.
+fn allow_many_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // If it stays as it is, the first process beyond it says so.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// One line of the table.
