@@ -185,7 +185,7 @@ pub(crate) fn write(config: &ArenaConfig) -> Result<String, String> {
     let devices = table.get_mut("devices").and_then(Value::as_array_mut);
     for device in devices.into_iter().flatten().filter_map(Value::as_table_mut) {
         if device.contains_key("profile") {
-            device.retain(|key, _| KEYS_BESIDE.contains(&&key[..]));
+            device.retain(|key, _| KEYS_BESIDE.contains(&key));
         }
     }
     toml::to_string(&table).map_err(|error| error.to_string())

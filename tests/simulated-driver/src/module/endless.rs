@@ -35,7 +35,7 @@ struct Run {
 }
 
 impl KernelRun for Run {
-    fn run(&mut self, until: Instant) -> KernelStep {
+    fn run(&mut self, until: Instant, _most: u64) -> KernelStep {
         let until = self.end.map_or(until, |end| end.min(until));
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
         if self.end.is_some_and(|end| Instant::now() >= end) {
