@@ -26,6 +26,10 @@ impl KernelImage for Counted {
     fn name(&self) -> &str {
         "counted"
     }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 impl KernelRun for CountedRun {
