@@ -73,7 +73,7 @@ const THREADS: usize = 108 * 2048;
 #[test]
 fn local_memory_is_taken_for_all_threads_of_the_device_and_kept_until_the_limit_is_set() {
     let name = "local_memory_is_taken_for_all_threads_of_the_device_and_kept_until_the_limit_is_set";
-    on_machine(name, "", "", || {
+    on_machine(name, "", "local_memory_cost = true", || {
         context();
         let (modest, kernel) = (hungry(512), hungry(4096));
         let before = used_bytes();
@@ -97,7 +97,7 @@ fn local_memory_is_taken_for_all_threads_of_the_device_and_kept_until_the_limit_
 #[test]
 fn a_launch_without_room_for_its_local_memory_is_refused_and_the_context_goes_on() {
     let name = "a_launch_without_room_for_its_local_memory_is_refused_and_the_context_goes_on";
-    on_machine(name, "", "", || {
+    on_machine(name, "", "local_memory_cost = true", || {
         context();
         let (kernel, modest) = (hungry(64 << 10), hungry(16));
         let before = used_bytes();

@@ -99,9 +99,10 @@ fn a_cost_has_a_part_per_operation_and_a_part_per_byte_of_the_card() {
     });
     let arena = Arena::open_at(machine.directory()).unwrap();
     let small = elapsed(|| arena.mapping_cost(0, Operation::Create, 1, 4096).unwrap());
-    assert!(small >= Duration::from_micros(2000), "{small:?}");
+    assert!(small >= Duration::from_micros(1800), "{small:?}");
     let large = elapsed(|| arena.mapping_cost(0, Operation::Create, 1, 40 << 20).unwrap());
-    assert!(large >= Duration::from_millis(42), "{large:?}");
+    // Less what the lock forgives who comes back at once.
+    assert!(large >= Duration::from_micros(41_800), "{large:?}");
 }
 
 #[test]
