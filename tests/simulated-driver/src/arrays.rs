@@ -261,7 +261,11 @@ pub fn create_mipmap(context: &Context, shape: Shape, levels: u32) -> Result<usi
 pub fn level_of(mipmap: &Mipmap, level: u32) -> Result<usize> {
     let (shape, offset) = *mipmap.levels.get(level as usize).ok_or(CUerror::INVALID_VALUE)?;
     let mut handles = mipmap.handles.lock();
-    let handle = *handles[level as usize].get_or_insert_with(|| ARRAYS.new_handle());
+    if let Some(handle) = handles[level as usize] {
+        return Ok(handle);
+    }
+    let handle = ARRAYS.new_handle();
+    handles[level as usize] = Some(handle);
     ARRAYS.put(
         handle,
         Arc::new(Array {

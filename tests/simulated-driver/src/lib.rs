@@ -28,6 +28,7 @@ mod pointer;
 mod pools;
 mod proc_address;
 mod registry;
+mod sampling;
 mod shared_event;
 mod space;
 mod stream;

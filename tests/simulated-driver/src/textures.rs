@@ -1,7 +1,7 @@
 //! Texture and surface objects, and texture references: what they are made of, checked as documented.
 //!
 //! CUDA driver API, "Texture Object Management", "Surface Object Management", "Texture Reference Management". They
-//! belong to the context in which they were made. How kernels read through them is not decided here.
+//! belong to the context in which they were made. How kernels read through them: `sampling.rs`.
 
 use std::sync::Arc;
 

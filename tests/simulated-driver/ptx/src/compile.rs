@@ -19,6 +19,7 @@ mod moves;
 mod names;
 mod slots;
 pub(crate) mod system;
+mod texture;
 
 use std::collections::HashMap;
 
@@ -139,6 +140,8 @@ impl<'a> Compiler<'_, 'a> {
             "ld" | "ldu" => self.load(instruction, &mut modifiers),
             "st" => self.store(instruction, &mut modifiers),
             "atom" | "red" => self.atomic(instruction, &mut modifiers),
+            "tex" => self.texture(instruction, &mut modifiers),
+            "suld" | "sust" => self.surface(instruction, &mut modifiers),
             "isspacep" => self.is_space(instruction, &mut modifiers),
             "prefetch" | "prefetchu" | "membar" | "fence" | "nanosleep" | "pmevent" => {
                 self.fence_or_hint(instruction, &mut modifiers)

@@ -17,6 +17,7 @@ mod memory;
 pub(crate) mod registers;
 mod stack;
 mod system;
+mod texture;
 pub(crate) mod warp;
 
 use crate::error::Fault;
@@ -90,6 +91,8 @@ fn execute(
             let chosen = registers.guard(Guard { predicate: p, negated: false });
             compare::select(registers, active, chosen, d, a, b);
         }
+        Op::Texture { ref texel, d } => texture::fetch(machine, registers, texel, d, active)?,
+        Op::Surface { .. } => texture::surface(machine, registers, op, active)?,
         Op::Fence => machine.memory.fence(),
         Op::Trap => return Err(Failure::Trapped),
         Op::System { call, arguments, d } => {

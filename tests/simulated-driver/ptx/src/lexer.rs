@@ -117,7 +117,8 @@ impl<'a> Lexer<'a> {
         match byte {
             0 => Ok(TokenKind::End),
             b'"' => self.string(),
-            b'.' if is_word(self.peek(1)) && !self.peek(1).is_ascii_digit() => {
+            // `.1d` and its like are the only words that begin with a digit.
+            b'.' if is_word(self.peek(1)) && (!self.peek(1).is_ascii_digit() || self.peek(2) == b'd') => {
                 self.at += 1;
                 Ok(TokenKind::Dotted(self.dotted()))
             }

@@ -14,11 +14,12 @@
 //! - Generic addresses below 2^60 are device addresses; the windows of shared, local and parameter memory lie above.
 //! - Floats are exact IEEE 754 with the rounding the text asks for; `.ftz` flushes only where it is written.
 //!   `.approx` functions are computed in double and rounded once.
+//! - Textures and surfaces are numbers that [`DeviceMemory`] knows; without its `fetch` and its like they fault.
 //! - All accesses happen in program order; fences reach the host through [`DeviceMemory::fence`].
 //!
 //! - `Module::link` makes one module of several texts.
 //!
-//! Outside the subset, and named when met, for instance: textures, surfaces, clusters, asynchronous copies in bulk.
+//! Outside the subset, and named when met, for instance: textures with levels, clusters, asynchronous copies in bulk.
 //! Read next: `module.rs`, `launch.rs`, `memory.rs`.
 
 #![forbid(unsafe_code)]
@@ -35,6 +36,7 @@ mod parser;
 mod program;
 mod soft;
 mod syntax;
+mod texture;
 mod types;
 
 pub use error::{Error, Fault, LaunchError, Trap};
@@ -42,4 +44,5 @@ pub use launch::{BLOCK_THREADS_LIMIT, Launch, Progress, RESIDENT_BLOCKS, STACK_B
 pub use link::{Input, LinkError};
 pub use memory::{DeviceMemory, System};
 pub use module::{Entry, GlobalVariable, Module, Parameter, Relocation};
+pub use texture::{Coordinates, Fetch, Geometry, Outside, SurfaceAccess};
 pub use types::{ALL_LANES, LANE_COUNT, LOCAL_WINDOW, Lanes, PARAMETER_WINDOW, SHARED_WINDOW};

@@ -5,6 +5,7 @@
 //! `execute/memory.rs`.
 
 use crate::error::Fault;
+use crate::texture::{Fetch, SurfaceAccess};
 use crate::types::{ALL_LANES, LANE_COUNT, Lanes};
 
 /// Memory behind device addresses.
@@ -35,6 +36,32 @@ pub trait DeviceMemory {
         width: usize,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, Fault>;
+
+    /// Reads through a texture: the four components, as the bits of what `tex` writes.
+    ///
+    /// # Errors
+    /// `Fault` when there is no such texture, or it cannot be read so.
+    fn fetch(&mut self, fetch: &Fetch) -> Result<[u32; 4], Fault> {
+        Err(Fault { address: fetch.object })
+    }
+
+    /// Reads `bytes.len()` bytes of a surface.
+    ///
+    /// # Errors
+    /// `Fault` when there is no such surface, or the place is outside and the access says that it then fails.
+    fn load_surface(&mut self, access: &SurfaceAccess, bytes: &mut [u8]) -> Result<(), Fault> {
+        bytes.fill(0);
+        Err(Fault { address: access.object })
+    }
+
+    /// Writes `bytes` to a surface.
+    ///
+    /// # Errors
+    /// As `load_surface`.
+    fn store_surface(&mut self, access: &SurfaceAccess, bytes: &[u8]) -> Result<(), Fault> {
+        let _ = bytes;
+        Err(Fault { address: access.object })
+    }
 
     /// Orders everything before it against everything after it, as seen by the host and other kernels.
     fn fence(&mut self) {

@@ -11,6 +11,7 @@ mod shapes;
 
 pub(crate) use shapes::*;
 
+use crate::texture::{Geometry, Outside};
 use crate::types::{ScalarType, Space};
 
 /// Index into a warp's values.
@@ -101,6 +102,17 @@ pub(crate) struct Instruction {
     pub(crate) line: u32,
     pub(crate) guard: Option<Guard>,
     pub(crate) op: Op,
+}
+
+/// The place that a texture or surface instruction names.
+#[derive(Debug)]
+pub(crate) struct Texel {
+    pub(crate) object: Slot,
+    pub(crate) geometry: Geometry,
+    pub(crate) at: [Slot; 3],
+    pub(crate) layer: Option<Slot>,
+    /// Coordinates are floats.
+    pub(crate) real: bool,
 }
 
 #[derive(Debug)]
@@ -226,6 +238,18 @@ pub(crate) enum Op {
         d: Option<Slot>,
         b: Slot,
         c: Slot,
+    },
+    Texture {
+        texel: Box<Texel>,
+        d: [Slot; 4],
+    },
+    Surface {
+        texel: Box<Texel>,
+        outside: Outside,
+        stores: bool,
+        slots: [Slot; 4],
+        width: u8,
+        count: u8,
     },
     Fence,
     /// Lets other warps run: `nanosleep`.

@@ -129,6 +129,11 @@ pub(crate) enum Operand<'a> {
         base: Box<Operand<'a>>,
         offset: i64,
     },
+    /// `[object, {coordinates}]` of textures and surfaces.
+    Texel {
+        object: Box<Operand<'a>>,
+        coordinates: Vec<Operand<'a>>,
+    },
     Vector(Vec<Operand<'a>>),
     /// `d|p`.
     Pair(Box<Operand<'a>>, Box<Operand<'a>>),

@@ -32,7 +32,7 @@ fn an_instruction_outside_the_subset_is_named_with_its_line() {
         "fma.f32 %f1, %f2, %f3, %f4",
         "sin.f32 %f1, %f2",
         "bar.sync",
-        "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f1, %f2}]",
+        "tex.level.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f1, %f2}], %f3",
     ];
     for instruction in instructions {
         let refused = error(&kernel(&format!("mov.u32 %r1, 1;\n@%p1 {instruction};")));

@@ -7,11 +7,12 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::RwLockReadGuard;
-use turnus_simulated_ptx::{DeviceMemory, Fault};
+use turnus_simulated_ptx::{DeviceMemory, Fault, Fetch, SurfaceAccess};
 
 use super::access::DeviceSpace;
 use super::host::HostRange;
 use super::table::{PageTable, READ, WRITE};
+use crate::sampling;
 
 /// See the module's words.
 #[derive(Debug)]
@@ -92,6 +93,18 @@ impl<'space> KernelMemory<'space> {
 }
 
 impl DeviceMemory for KernelMemory<'_> {
+    fn fetch(&mut self, fetch: &Fetch) -> Result<[u32; 4], Fault> {
+        sampling::fetch(self, fetch)
+    }
+
+    fn load_surface(&mut self, access: &SurfaceAccess, bytes: &mut [u8]) -> Result<(), Fault> {
+        sampling::load_surface(self, access, bytes)
+    }
+
+    fn store_surface(&mut self, access: &SurfaceAccess, bytes: &[u8]) -> Result<(), Fault> {
+        sampling::store_surface(self, access, bytes)
+    }
+
     #[inline]
     fn load(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Fault> {
         let (pointer, room) = self.find(address, READ)?;

@@ -2,9 +2,11 @@
 //!
 //! Rules: CUDA driver API, cuTexObjectCreate, cuSurfObjectCreate, "Texture Reference Management".
 
+use std::ffi::CStr;
+
 use turnus_bindings::types::*;
 
-use crate::common::{allocate, context, isolated};
+use crate::common::{allocate, context, function, isolated, launch};
 
 fn zeroed<T>() -> T {
     // SAFETY: used for plain structures of the header only.
@@ -213,5 +215,128 @@ fn texture_references_keep_what_is_set() {
         ok!(cuTexRefGetFlags(&mut flags, reference));
         assert_eq!((filter, flags), (CU_TR_FILTER_MODE_LINEAR, CU_TRSF_READ_AS_INTEGER));
         ok!(cuTexRefDestroy(reference));
+    });
+}
+
+/// Reads texel i of a one-dimensional texture into place i.
+const READ_LINE: &CStr = c".version 7.0
+.target sm_60
+.address_size 64
+.visible .entry read_line(.param .u64 texture, .param .u64 place)
+{
+    .reg .b32 %r<2>; .reg .f32 %f<5>; .reg .b64 %rd<5>;
+    ld.param.u64 %rd1, [texture]; ld.param.u64 %rd2, [place];
+    mov.u32 %r1, %tid.x;
+    tex.1d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%rd1, {%r1}];
+    mul.wide.u32 %rd3, %r1, 4;
+    add.s64 %rd4, %rd2, %rd3;
+    st.global.f32 [%rd4], %f1;
+    ret;
+}
+";
+
+/// Reads a plane at (i - 0.5, 1.5) into place i; copies row 1 of a surface to row 0 and to place i.
+const READ_PLANE: &CStr = c".version 7.0
+.target sm_60
+.address_size 64
+.visible .entry read_plane(.param .u64 texture, .param .u64 place)
+{
+    .reg .b32 %r<2>; .reg .f32 %f<9>; .reg .b64 %rd<5>;
+    ld.param.u64 %rd1, [texture]; ld.param.u64 %rd2, [place];
+    mov.u32 %r1, %tid.x;
+    cvt.rn.f32.u32 %f5, %r1;
+    add.f32 %f6, %f5, 0fBF000000;
+    mov.f32 %f7, 0f3FC00000;
+    tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f6, %f7}];
+    mul.wide.u32 %rd3, %r1, 4;
+    add.s64 %rd4, %rd2, %rd3;
+    st.global.f32 [%rd4], %f1;
+    ret;
+}
+.visible .entry move_rows(.param .u64 surface, .param .u64 place)
+{
+    .reg .b32 %r<6>; .reg .b64 %rd<5>;
+    ld.param.u64 %rd1, [surface]; ld.param.u64 %rd2, [place];
+    mov.u32 %r1, %tid.x;
+    shl.b32 %r2, %r1, 2;
+    mov.u32 %r3, 1; mov.u32 %r4, 0;
+    suld.b.2d.b32.zero %r5, [%rd1, {%r2, %r3}];
+    sust.b.2d.b32.zero [%rd1, {%r2, %r4}], {%r5};
+    mul.wide.u32 %rd3, %r1, 4;
+    add.s64 %rd4, %rd2, %rd3;
+    st.global.u32 [%rd4], %r5;
+    ret;
+}
+";
+
+/// What a kernel that is given an object and a place stores there, for threads 0 to 7.
+fn read_by(function: CUfunction, object: u64) -> [f32; 8] {
+    let (place, mut back) = (allocate(32), [0.0_f32; 8]);
+    assert_eq!(launch(function, 1, 8, std::ptr::null_mut(), &[&object, &place]), Ok(()));
+    ok!(cuMemcpyDtoH_v2(back.as_mut_ptr().cast(), place, 32));
+    back
+}
+
+#[test]
+fn kernels_read_linear_textures() {
+    isolated("kernels_read_linear_textures", &[], || {
+        context();
+        let (read, linear) = (function(READ_LINE, c"read_line"), allocate(4096));
+        let values: [f32; 8] = std::array::from_fn(|index| index as f32 * 1.5);
+        ok!(cuMemcpyHtoD_v2(linear, values.as_ptr().cast(), 32));
+        let object = create(&of_linear(linear, 4096), &clamped()).expect("a texture object");
+        assert_eq!(read_by(read, object), values);
+        let short = create(&of_linear(linear, 20), &clamped()).expect("a texture object");
+        assert_eq!(read_by(read, short)[4..], [6.0, 0.0, 0.0, 0.0], "nothing is there beyond the end");
+        // Small integers become fractions, unless they are to stay.
+        let mut bytes = of_linear(linear, 4096);
+        bytes.res.linear.format = CU_AD_FORMAT_UNSIGNED_INT8;
+        ok!(cuMemcpyHtoD_v2(linear, [0_u8, 51, 255, 102, 204, 0, 255, 153].as_ptr().cast(), 8));
+        let object = create(&bytes, &clamped()).expect("a texture object");
+        assert_eq!(read_by(read, object), [0.0, 0.2, 1.0, 0.4, 0.8, 0.0, 1.0, 0.6]);
+        let mut whole = clamped();
+        whole.flags = CU_TRSF_READ_AS_INTEGER;
+        let object = create(&bytes, &whole).expect("a texture object");
+        assert_eq!(read_by(read, object).map(f32::to_bits), [0, 51, 255, 102, 204, 0, 255, 153]);
+    });
+}
+
+#[test]
+fn kernels_read_planes_and_change_surfaces() {
+    isolated("kernels_read_planes_and_change_surfaces", &[], || {
+        context();
+        let mut module = std::ptr::null_mut();
+        ok!(cuModuleLoadData(&mut module, READ_PLANE.as_ptr().cast()));
+        let (mut read, mut move_rows) = (std::ptr::null_mut(), std::ptr::null_mut());
+        ok!(cuModuleGetFunction(&mut read, module, c"read_plane".as_ptr()));
+        ok!(cuModuleGetFunction(&mut move_rows, module, c"move_rows".as_ptr()));
+        let array = array([6, 2, 0], CUDA_ARRAY3D_SURFACE_LDST);
+        let values: [f32; 12] = std::array::from_fn(|index| index as f32);
+        let mut into: CUDA_MEMCPY2D = zeroed();
+        (into.srcMemoryType, into.srcHost, into.srcPitch) = (CU_MEMORYTYPE_HOST, values.as_ptr().cast(), 24);
+        (into.dstMemoryType, into.dstArray) = (CU_MEMORYTYPE_ARRAY, array);
+        (into.WidthInBytes, into.Height) = (24, 2);
+        ok!(cuMemcpy2D_v2(&into));
+        let object = create(&of_array(array), &clamped()).expect("a texture object");
+        assert_eq!(
+            read_by(read, object),
+            [6.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 11.0],
+            "clamped at both ends"
+        );
+        let mut bordered = clamped();
+        bordered.addressMode = [CU_TR_ADDRESS_MODE_BORDER; 3];
+        let object = create(&of_array(array), &bordered).expect("a texture object");
+        assert_eq!(read_by(read, object), [0.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 0.0], "the border is 0");
+
+        let mut surface = 0;
+        ok!(cuSurfObjectCreate(&mut surface, &of_array(array)));
+        assert_eq!(read_by(move_rows, surface), [6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 0.0, 0.0]);
+        let (mut back, mut out): ([f32; 12], CUDA_MEMCPY2D) = ([0.0; 12], zeroed());
+        (out.srcMemoryType, out.srcArray) = (CU_MEMORYTYPE_ARRAY, array);
+        (out.dstMemoryType, out.dstHost, out.dstPitch) = (CU_MEMORYTYPE_HOST, back.as_mut_ptr().cast(), 24);
+        (out.WidthInBytes, out.Height) = (24, 2);
+        ok!(cuMemcpy2D_v2(&out));
+        assert_eq!(back[..6], back[6..], "the rows are the same now");
+        assert_eq!(back[..6], values[6..]);
     });
 }

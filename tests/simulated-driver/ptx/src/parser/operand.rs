@@ -116,6 +116,12 @@ impl<'a> Parser<'a> {
             },
             _ => (self.literal()?, self.offset()?),
         };
+        if offset == 0 && self.accept_mark(b',') {
+            self.expect_mark(b'{')?;
+            let coordinates = self.sequence(b'}')?;
+            self.expect_mark(b']')?;
+            return Ok(Operand::Texel { object: Box::new(base), coordinates });
+        }
         self.expect_mark(b']')?;
         Ok(Operand::Address { base: Box::new(base), offset })
     }
