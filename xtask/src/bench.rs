@@ -38,7 +38,7 @@ pub fn run(arguments: &BenchArguments) -> Result<ExitCode> {
         BenchName::Gate => "gate",
         BenchName::Handover => "handover",
         BenchName::Switch => "switch",
-        BenchName::Simulated => "simulated",
+        BenchName::Simulated => "simulated-driver",
     };
     let mut bench = cargo();
     bench.args(["run", "--release", "--quiet", "-p", "turnus-benches", "--bin", name, "--"]);
