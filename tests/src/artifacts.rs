@@ -66,6 +66,21 @@ pub fn python_clients(test: &str) -> Option<PathBuf> {
     python_of("TURNUS_PYTHON_CLIENTS", test)
 }
 
+/// A Python with PyCUDA; `None` as above.
+pub fn pycuda(test: &str) -> Option<PathBuf> {
+    python_of("TURNUS_PYCUDA", test)
+}
+
+/// The folder with `<toolkit>/libcudart.so.<version>`; `None` after saying why the test is left out.
+pub fn cuda_runtimes(test: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("TURNUS_CUDA_RUNTIMES").map(PathBuf::from);
+    if folder.is_none() {
+        let reason = "TURNUS_CUDA_RUNTIMES is not set; cargo xtask test fetches the libraries";
+        skip("needs-cuda-runtimes", test, reason);
+    }
+    folder
+}
+
 fn python_of(variable: &str, test: &str) -> Option<PathBuf> {
     let python = std::env::var_os(variable).map(PathBuf::from);
     if python.is_none() {

@@ -54,7 +54,13 @@ pub fn compile_with(name: &str, label: &str, flags: &[String]) -> PathBuf {
     let ptx_folder = format!("-DPTX_FOLDER=\"{}\"", artifacts::workspace().join("tests/data/ptx").display());
     let mut hasher = DefaultHasher::new();
     (flags, &ptx_folder).hash(&mut hasher);
-    for file in [&source, &folder.join("driver.h"), &folder.join("chain.h"), &folder.join("workload.h")] {
+    for file in [
+        &source,
+        &folder.join("driver.h"),
+        &folder.join("chain.h"),
+        &folder.join("workload.h"),
+        &folder.join("runtime.h"),
+    ] {
         fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display())).hash(&mut hasher);
     }
     let programs = artifacts::root().join("workloads");

@@ -5,9 +5,9 @@
 
 use crate::command::{cargo, run as run_command, target, workspace};
 use crate::skipped::Skipped;
-use crate::{artifacts, nvidia_smi, python};
+use crate::{artifacts, cuda_runtimes, nvidia_smi, pycuda, python};
 use anyhow::{Result, bail};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 /// What to run.
@@ -74,11 +74,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
             Ok(folder) => drop(tests.env("TURNUS_NVIDIA_SMI", folder)),
             Err(reason) => skipped.add("needs-nvidia-smi", "nvidia-smi on the simulated NVML", &reason)?,
         }
-        match python::clients()? {
-            Ok(python) => drop(tests.env("TURNUS_PYTHON_CLIENTS", python)),
-            Err(reason) => skipped.add("needs-python", "cuda-core, numba-cuda and nvidia-ml-py", &reason)?,
-        }
-        Ok(())
+        clients(&built, &mut tests, &skipped)
     })?;
     skipped.add(
         "needs-gpu",
@@ -104,6 +100,27 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         bail!("--all was asked for, but some tests could not run here (list above)");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The clients that only tests run, as far as they can be had.
+fn clients(built: &artifacts::Artifacts, tests: &mut Command, skipped: &Skipped) -> Result<()> {
+    let python = match python::clients()? {
+        Ok(python) => python,
+        Err(reason) => {
+            let what = "cuda-core, numba-cuda, nvidia-ml-py, PyCUDA and the CUDA runtimes";
+            return skipped.add("needs-python", what, &reason);
+        }
+    };
+    tests.env("TURNUS_PYTHON_CLIENTS", &python);
+    match pycuda::install(&python, &built.simulated())? {
+        Ok(()) => drop(tests.env("TURNUS_PYCUDA", &python)),
+        Err(reason) => skipped.add("needs-python", "PyCUDA", &reason)?,
+    }
+    match cuda_runtimes::libraries(&python)? {
+        Ok(folder) => drop(tests.env("TURNUS_CUDA_RUNTIMES", folder)),
+        Err(reason) => skipped.add("needs-cuda-runtimes", "the CUDA runtime's libraries", &reason)?,
+    }
+    Ok(())
 }
 
 /// What to tell cargo; an error if there is no such test.

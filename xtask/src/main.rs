@@ -11,9 +11,11 @@ mod bench;
 mod check;
 mod command;
 mod conformance;
+mod cuda_runtimes;
 mod demo;
 mod gpu_check;
 mod nvidia_smi;
+mod pycuda;
 mod python;
 mod skipped;
 

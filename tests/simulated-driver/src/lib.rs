@@ -32,4 +32,5 @@ mod sampling;
 mod shared_event;
 mod space;
 mod stream;
+mod tables;
 mod textures;

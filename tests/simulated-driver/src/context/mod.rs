@@ -20,6 +20,7 @@ use crate::driver::{Driver, arena_error};
 use crate::execution::ContextQueue;
 use crate::registry::Registry;
 use crate::space::{HostKind, Result};
+use crate::tables::storage;
 use crate::{arrays, module, stream, textures};
 
 /// All living contexts.
@@ -141,6 +142,7 @@ impl Context {
         }
         self.queue.wait_all();
         self.queue.close();
+        storage::end_of(self);
         // A primary context that was reset may live again under the same handle.
         let _ = CONTEXTS.remove_where(|context| context.id() == self.id());
         stream::forget_all_of(self.id());

@@ -10,7 +10,7 @@ use turnus_bindings::types::*;
 
 use super::{entry, needed, put, put_if_wanted};
 use crate::proc_address::{Found, find};
-use crate::{configuration, driver, error_text, exports};
+use crate::{configuration, driver, error_text, exports, tables};
 
 /// flags of `cuGetProcAddress`: legacy and per-thread; both together mean per-thread.
 const SEARCH_FLAGS_MASK: u64 = 3;
@@ -35,12 +35,10 @@ entry! {
         put_error_text(p_str, error_text::find(to_code(error)).map(|found| found.1))
     }
 
-    // The tables are undocumented, and part of them belongs to a handshake that is not to be imitated. A real
-    // driver answers an unknown table like this.
     fn cuGetExportTable(pp_export_table: *mut *const c_void, p_export_table_id: *const CUuuid) {
         needed(p_export_table_id)?;
         put(pp_export_table, std::ptr::null())?;
-        Err(CUerror::INVALID_VALUE)
+        put(pp_export_table, tables::find(&*p_export_table_id)?)
     }
 
     fn cuGetProcAddress(symbol: *const c_char, pfn: *mut *mut c_void, cuda_version: c_int, flags: cuuint64_t) {

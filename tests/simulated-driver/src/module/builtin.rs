@@ -4,11 +4,11 @@
 //! says. For the others `SIMULATED_CUDA_MACHINE_CODE` decides: `refuse` (default), and the load fails as on a
 //! card that the code was not compiled for, or `without-effect`, and they are launched and change nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use turnus_bindings::CUerror;
 use turnus_simulated_ptx as ptx;
 
@@ -34,8 +34,9 @@ pub unsafe fn module_of(cubin: &Cubin, log: &jit::Log) -> Result<ptx::Module> {
             return Err(CUerror::INVALID_IMAGE);
         }
     };
+    let known = folder();
     for name in &cubin.kernels {
-        if folder().iter().any(|known| module.adopt(name, known)) {
+        if known.values().flatten().any(|known| module.adopt(name, known)) {
             continue;
         }
         if !allows_without_effect() {
@@ -64,19 +65,22 @@ fn allows_without_effect() -> bool {
     })
 }
 
-/// The modules of the folder, in the order of their names; read once.
-fn folder() -> &'static [ptx::Module] {
-    static FOLDER: OnceLock<Vec<ptx::Module>> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let Some(folder) = std::env::var_os(KERNELS_VARIABLE) else { return Vec::new() };
+/// The modules of the folder, in the order of their names, with files that came since the last look. What is in a
+/// file is read once; nothing, if it cannot be.
+fn folder() -> MutexGuard<'static, BTreeMap<PathBuf, Option<ptx::Module>>> {
+    static KNOWN: Mutex<BTreeMap<PathBuf, Option<ptx::Module>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock();
+    if let Some(folder) = std::env::var_os(KERNELS_VARIABLE) {
         match files(Path::new(&folder)) {
-            Ok(files) => files.iter().filter_map(|file| read(file)).collect(),
-            Err(error) => {
-                say_once(&format!("{KERNELS_VARIABLE}: {}: {error}", Path::new(&folder).display()));
-                Vec::new()
+            Ok(files) => {
+                for file in files {
+                    known.entry(file).or_insert_with_key(|file| read(file));
+                }
             }
+            Err(error) => say_once(&format!("{KERNELS_VARIABLE}: {}: {error}", Path::new(&folder).display())),
         }
-    })
+    }
+    known
 }
 
 fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
@@ -87,7 +91,6 @@ fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
             files.push(path);
         }
     }
-    files.sort();
     Ok(files)
 }
 
