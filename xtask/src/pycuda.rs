@@ -43,7 +43,7 @@ pub fn install(python: &Path, simulated: &Path) -> Result<std::result::Result<()
     let mut needed = pip(&["install", "--quiet"]);
     needed.args(NEEDED);
     let mut build = pip(&["wheel", "--quiet", "--no-deps", "--no-build-isolation", PYCUDA, "--wheel-dir"]);
-    configure(&mut build.arg(&folder), &folder, python, simulated)?;
+    configure(build.arg(&folder), &folder, python, simulated)?;
     let mut finish = pip(&["install", "--quiet", "--no-index", "--no-deps", PYCUDA, "--find-links"]);
     for step in [&mut needed, &mut build, finish.arg(&folder)] {
         if let Err(error) = run(step) {

@@ -2,10 +2,12 @@
 //!
 //! What NVIDIA's runtime does with them is tested by `runtime_clients.rs` of the end-to-end tests.
 
+#[macro_use]
 mod common;
 
-use common::*;
 use std::ffi::c_void;
+
+use common::isolated;
 use turnus_bindings::types::*;
 use turnus_bindings::{CUerror, CUresult};
 
@@ -40,6 +42,7 @@ unsafe fn slot<F: Copy>(table: *const *const c_void, number: usize) -> F {
 #[test]
 fn slots_that_are_not_simulated_refuse() {
     isolated("slots_that_are_not_simulated_refuse", &[], || {
+        ok!(cuInit(0));
         let runtime = table(RUNTIME);
         // SAFETY: the first slot is the size in bytes, the others are functions; the unknown ones take nothing.
         unsafe {
@@ -47,6 +50,9 @@ fn slots_that_are_not_simulated_refuse() {
             let unknown: unsafe extern "C" fn() -> CUresult = slot(runtime, 9);
             assert_eq!(unknown(), Err(CUerror::NOT_SUPPORTED));
         }
+        let (mut table, id) = (std::ptr::null(), CUuuid { bytes: [7; 16] });
+        fails!(INVALID_VALUE, cuGetExportTable(&mut table, &id));
+        assert!(table.is_null());
     });
 }
 
@@ -54,6 +60,7 @@ fn slots_that_are_not_simulated_refuse() {
 #[test]
 fn the_question_for_the_validity_of_the_driver_gets_no_answer() {
     isolated("the_question_for_the_validity_of_the_driver_gets_no_answer", &[], || {
+        ok!(cuInit(0));
         let mut answer = [7; 2];
         // SAFETY: the slot takes a question and a place for the answer.
         unsafe { slot::<Ask>(table(VALIDITY), 1)(1, 2, &mut answer) }.expect("the question is heard");
