@@ -71,6 +71,11 @@ pub fn pycuda(test: &str) -> Option<PathBuf> {
     python_of("TURNUS_PYCUDA", test)
 }
 
+/// A Python with CuPy, whose libraries are in `cuda-10.2` beside it; `None` as above.
+pub fn cupy(test: &str) -> Option<PathBuf> {
+    python_of("TURNUS_CUPY", test)
+}
+
 /// The folder with `<toolkit>/libcudart.so.<version>`; `None` after saying why the test is left out.
 pub fn cuda_runtimes(test: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("TURNUS_CUDA_RUNTIMES").map(PathBuf::from);

@@ -37,6 +37,26 @@ fn a_program_of_the_runtime_10_2_takes_turns() {
     contest.finish(&sandbox);
 }
 
+/// CuPy calls the runtime 10.2, and hands PTX to the driver as text.
+#[test]
+fn cupy() {
+    let Some(python) = artifacts::cupy("CuPy") else { return };
+    let sandbox = Sandbox::new(Setup { device_bytes: 64 << 20, ..Setup::default() });
+    let script = artifacts::workspace().join("tests/workloads/clients/cupy_arrays.py");
+    let path = [artifacts::simulated(), python.with_file_name("cuda-10.2")];
+    let run = |name: &str, mut command: Command| {
+        command
+            .arg(&script)
+            .env("LD_LIBRARY_PATH", std::env::join_paths(&path).expect("paths without colons"));
+        // What NVRTC made for the first run serves the second.
+        command.env("CUPY_CACHE_DIR", sandbox.folder().join("cache")).env("CUPY_ACCELERATORS", "");
+        sandbox.run(name, command).assert_right();
+        sandbox.assert_all_freed();
+    };
+    run("bare", sandbox.bare(&python));
+    run("under", sandbox.under(&python));
+}
+
 #[test]
 fn newer_runtimes_find_their_functions_and_stop_at_their_check_alike() {
     /// Names that a runtime must have found before, by toolkit.

@@ -5,7 +5,7 @@
 
 use crate::command::{cargo, run as run_command, target, workspace};
 use crate::skipped::Skipped;
-use crate::{artifacts, cuda_runtimes, nvidia_smi, pycuda, python};
+use crate::{artifacts, cuda_runtimes, cupy, nvidia_smi, pycuda, python};
 use anyhow::{Result, bail};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -107,7 +107,7 @@ fn clients(built: &artifacts::Artifacts, tests: &mut Command, skipped: &Skipped)
     let python = match python::clients()? {
         Ok(python) => python,
         Err(reason) => {
-            let what = "cuda-core, numba-cuda, nvidia-ml-py, PyCUDA and the CUDA runtimes";
+            let what = "cuda-core, numba-cuda, nvidia-ml-py, PyCUDA, CuPy and the CUDA runtimes";
             return skipped.add("needs-python", what, &reason);
         }
     };
@@ -116,9 +116,16 @@ fn clients(built: &artifacts::Artifacts, tests: &mut Command, skipped: &Skipped)
         Ok(()) => drop(tests.env("TURNUS_PYCUDA", &python)),
         Err(reason) => skipped.add("needs-python", "PyCUDA", &reason)?,
     }
-    match cuda_runtimes::libraries(&python)? {
-        Ok(folder) => drop(tests.env("TURNUS_CUDA_RUNTIMES", folder)),
-        Err(reason) => skipped.add("needs-cuda-runtimes", "the CUDA runtime's libraries", &reason)?,
+    let runtimes = match cuda_runtimes::libraries(&python)? {
+        Ok(folder) => folder,
+        Err(reason) => {
+            return skipped.add("needs-cuda-runtimes", "the CUDA runtime's libraries, and CuPy", &reason);
+        }
+    };
+    tests.env("TURNUS_CUDA_RUNTIMES", &runtimes);
+    match cupy::environment(&python, &runtimes)? {
+        Ok(python) => drop(tests.env("TURNUS_CUPY", python)),
+        Err(reason) => skipped.add("needs-python", "CuPy", &reason)?,
     }
     Ok(())
 }

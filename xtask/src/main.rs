@@ -12,6 +12,7 @@ mod check;
 mod command;
 mod conformance;
 mod cuda_runtimes;
+mod cupy;
 mod demo;
 mod gpu_check;
 mod nvidia_smi;

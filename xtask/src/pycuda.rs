@@ -5,6 +5,7 @@
 //! `target/pycuda`. What is missing is no error here; the caller says what it leaves out.
 
 use crate::command::{is_there, run, target};
+use crate::cupy::packages_of;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,8 +74,5 @@ fn configure(build: &mut Command, home: &Path, python: &Path, simulated: &Path) 
 
 /// Where NVIDIA's packages put headers and nvcc.
 fn toolkit(python: &Path) -> Result<PathBuf> {
-    let code = "import sysconfig; print(sysconfig.get_path('purelib'))";
-    let output = Command::new(python).args(["-c", code]).output()?;
-    let packages = String::from_utf8(output.stdout).context("the path of the packages")?;
-    Ok(Path::new(packages.trim()).join("nvidia/cu13"))
+    Ok(packages_of(python)?.join("nvidia/cu13"))
 }
