@@ -6,7 +6,7 @@
 use crate::command::{cargo, run as run_command, target, workspace};
 use crate::skipped::Skipped;
 use crate::{artifacts, cuda_runtimes, cupy, nvidia_smi, pycuda, python};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
@@ -112,18 +112,29 @@ fn clients(built: &artifacts::Artifacts, tests: &mut Command, skipped: &Skipped)
         }
     };
     tests.env("TURNUS_PYTHON_CLIENTS", &python);
-    match pycuda::install(&python, &built.simulated())? {
+    // The one compiles, the others download.
+    let (built, runtimes, cupy) = std::thread::scope(|scope| {
+        let building = scope.spawn(|| pycuda::install(&python, &built.simulated()));
+        let runtimes = cuda_runtimes::libraries(&python);
+        let cupy = match &runtimes {
+            Ok(Ok(folder)) => cupy::environment(&python, folder),
+            _ => Ok(Err("the CUDA runtime's libraries are missing".to_owned())),
+        };
+        (
+            building.join().unwrap_or_else(|_| Err(anyhow!("the thread that builds PyCUDA panicked"))),
+            runtimes,
+            cupy,
+        )
+    });
+    match built? {
         Ok(()) => drop(tests.env("TURNUS_PYCUDA", &python)),
         Err(reason) => skipped.add("needs-python", "PyCUDA", &reason)?,
     }
-    let runtimes = match cuda_runtimes::libraries(&python)? {
-        Ok(folder) => folder,
-        Err(reason) => {
-            return skipped.add("needs-cuda-runtimes", "the CUDA runtime's libraries, and CuPy", &reason);
-        }
-    };
-    tests.env("TURNUS_CUDA_RUNTIMES", &runtimes);
-    match cupy::environment(&python, &runtimes)? {
+    match runtimes? {
+        Ok(folder) => drop(tests.env("TURNUS_CUDA_RUNTIMES", folder)),
+        Err(reason) => skipped.add("needs-cuda-runtimes", "the CUDA runtime's libraries", &reason)?,
+    }
+    match cupy? {
         Ok(python) => drop(tests.env("TURNUS_CUPY", python)),
         Err(reason) => skipped.add("needs-python", "CuPy", &reason)?,
     }
