@@ -100,8 +100,8 @@ fn allocate(bytes: usize, flags: c_uint) -> Result<*mut c_void> {
     if bytes == 0 || flags & !ALLOCATION_FLAGS_MASK != 0 {
         return Err(CUerror::INVALID_VALUE);
     }
-    driver()?.arena.host_cost(HostOperation::Allocate, bytes as u64);
     let start = host_memory::take(bytes as u64)?;
+    driver()?.arena.host_cost(HostOperation::Allocate, bytes as u64);
     insert(start, bytes as u64, HostKind::Allocated, flags)?;
     Ok(start as *mut c_void)
 }

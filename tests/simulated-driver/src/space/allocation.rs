@@ -190,8 +190,9 @@ impl AddressSpace {
         handle_types: u32,
         devices: Devices,
     ) -> Result<(u64, Arc<Physical>)> {
-        self.arena.mapping_cost(device, Operation::Create, 1, bytes).map_err(arena_error)?;
         let physical = Arc::new(self.allocate_physical(device, bytes, handle_types)?);
+        // What is refused takes no time, least of all under the machine-wide lock.
+        self.arena.mapping_cost(device, Operation::Create, 1, bytes).map_err(arena_error)?;
         let base = self.place_pages(&physical, devices)?;
         Ok((base, physical))
     }

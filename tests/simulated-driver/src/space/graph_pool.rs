@@ -213,12 +213,12 @@ impl AddressSpace {
     }
 
     fn add_block(&self, state: &mut State, device: usize, bytes: u64, taken: &BTreeSet<u64>) -> Result<u64> {
-        self.arena.mapping_cost(device, Operation::Create, 1, bytes).map_err(arena_error)?;
         let physical = self.allocate_physical(device, bytes, 0).or_else(|_| {
             // What idle graphs hold goes first.
             self.trim_blocks(state, taken);
             self.allocate_physical(device, bytes, 0)
         })?;
+        self.arena.mapping_cost(device, Operation::Create, 1, bytes).map_err(arena_error)?;
         let number = state.next_block;
         state.next_block += 1;
         state.blocks.insert(number, Block { physical: Arc::new(physical), holder: None, last: None });

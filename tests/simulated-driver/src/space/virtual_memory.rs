@@ -76,8 +76,8 @@ impl AddressSpace {
         if bytes == 0 || !bytes.is_multiple_of(self.granularity_bytes[device]) {
             return Err(CUerror::INVALID_VALUE);
         }
-        self.arena.mapping_cost(device, Operation::Create, 1, bytes).map_err(arena_error)?;
         let mut physical = self.allocate_physical(device, bytes, handle_types)?;
+        self.arena.mapping_cost(device, Operation::Create, 1, bytes).map_err(arena_error)?;
         physical.rdma_capable = rdma_capable;
         Ok(self.state.lock().handles.insert(Arc::new(physical)))
     }
