@@ -158,7 +158,7 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ArenaConfig, TemporaryMachine};
+    use crate::{ArenaConfig, Direction, TemporaryMachine};
 
     const TWO: &str = "[[devices]]\n[[devices.mig]]\nslices = 3\nmemory_bytes = 42949672960\n\
          multiprocessor_count = 42\n[[devices.mig]]\nslices = 1\nmemory_bytes = 10737418240\n\
@@ -185,6 +185,20 @@ mod tests {
         assert_eq!(used, [0, 0, 0, 1 << 20]);
         assert_eq!(arena.memory(3).unwrap().total_bytes, (10 << 30) / 64);
         assert_eq!(arena.parts_of(1).count(), 0);
+    }
+
+    #[test]
+    fn parts_share_the_link_and_nothing_inside() {
+        let config: ArenaConfig = toml::from_str(TWO).unwrap();
+        let machine = TemporaryMachine::new(&config).unwrap();
+        let arena = Arena::open_at(machine.directory()).unwrap();
+        let book = |device, direction| arena.link_reserve(device, direction, 64 << 20).unwrap();
+        let (first, second) = (book(2, Direction::HostToDevice), book(3, Direction::HostToDevice));
+        let length_ns = (64 << 20) * 1_000_000_000 / arena.devices()[2].config.host_to_device_bytes_per_s;
+        assert!(second - first >= length_ns, "one after the other: {first} and {second}");
+        let (first, second) = (book(2, Direction::DeviceToDevice), book(3, Direction::DeviceToDevice));
+        let length_ns = (64 << 20) * 1_000_000_000 / arena.devices()[2].config.device_to_device_bytes_per_s;
+        assert!(second - first < length_ns, "at once: {first} and {second}");
     }
 
     #[test]

@@ -182,7 +182,8 @@ fn exist(start: *mut libc::c_void, bytes: usize) -> bool {
     // SAFETY: the range is of a mapping that stays while translations are held; populating changes no byte.
     let populated = unsafe { libc::madvise(start, bytes, libc::MADV_POPULATE_WRITE) } == 0;
     // EFAULT is where a touch would be a bus error. Kernels before 5.14 do not know the advice: there a touch tells.
-    populated || std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL)
+    let no_room = [Some(libc::EFAULT), Some(libc::ENOMEM)];
+    populated || !no_room.contains(&std::io::Error::last_os_error().raw_os_error())
 }
 
 /// Address space that costs nothing until it is touched; never given back.
