@@ -9,9 +9,11 @@ use crate::clock::coarse_now_ns;
 use crate::error::ArenaError;
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
+/// Every so many questions the clock is looked at, which costs more than all else in a launch.
+const QUESTIONS: u32 = 16;
 /// How long a device counts as present after a look at its marker.
 const LOOK_NS: u64 = 4_000_000;
 /// "GPU has fallen off the bus": NVIDIA, Xid catalog.
@@ -21,6 +23,8 @@ pub const XID_FALLEN_OFF_THE_BUS: u64 = 79;
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
     is_lost: AtomicBool,
+    /// Questions; threads may overwrite each other's.
+    asked: AtomicU32,
     looked_ns: AtomicU64,
 }
 
@@ -46,20 +50,30 @@ impl Arena {
     }
 
     /// Whether the device was lost at any time since this process attached: it stays lost to it. A new marker is
-    /// seen within some milliseconds.
+    /// seen within some milliseconds and some questions; for who asks all the time.
     pub fn device_was_lost(&self, device: usize) -> bool {
         let Some(presence) = self.presences.get(device) else { return false };
         if presence.is_lost.load(Relaxed) {
             return true;
+        }
+        let asked = presence.asked.load(Relaxed).wrapping_add(1);
+        presence.asked.store(asked, Relaxed);
+        if !asked.is_multiple_of(QUESTIONS) {
+            return false;
         }
         let now_ns = coarse_now_ns();
         if now_ns.saturating_sub(presence.looked_ns.load(Relaxed)) < LOOK_NS {
             return false;
         }
         presence.looked_ns.store(now_ns, Relaxed);
+        self.look_for_device(device)
+    }
+
+    /// Like [`Arena::device_was_lost`], by a look at the marker now.
+    pub fn look_for_device(&self, device: usize) -> bool {
         let is_lost = self.device_is_lost(device);
-        presence.is_lost.fetch_or(is_lost, Relaxed);
-        is_lost
+        let presence = self.presences.get(device);
+        is_lost | presence.is_some_and(|presence| presence.is_lost.fetch_or(is_lost, Relaxed))
     }
 
     /// Let a device fall off the bus: its marker and the line in the log.

@@ -85,7 +85,7 @@ impl Context {
         api_version: u32,
         primary_handle: Option<usize>,
     ) -> Result<Arc<Context>> {
-        if driver.arena.device_is_lost(device) || driver.arena.device_was_lost(device) {
+        if driver.arena.look_for_device(device) {
             return Err(CUerror::DEVICE_UNAVAILABLE);
         }
         let config = &driver.arena.devices()[device].config;

@@ -59,6 +59,14 @@ impl Domain {
         self.check().inspect_err(|_| self.output.flush())
     }
 
+    /// The same after a look at the device, for calls that have waited: what they waited for may be gone with it.
+    fn check_after_wait(&self) -> Result<(), CUerror> {
+        if let Some(error) = self.executor.hardware.failure_now() {
+            self.fault(error);
+        }
+        self.check_for_host()
+    }
+
     /// Makes `error` sticky unless another one is already.
     pub(super) fn fault(&self, error: CUerror) {
         let exchanged = self.sticky.compare_exchange(0, error.code(), Ordering::AcqRel, Ordering::Acquire);
@@ -251,7 +259,7 @@ impl ContextQueue {
         }
         self.enqueue(stream, work, None).wait();
         self.domain.output.flush();
-        self.domain.check_for_host()
+        self.domain.check_after_wait()
     }
 
     /// `cuEventRecord`, and with `external` `CU_EVENT_RECORD_EXTERNAL` under capture.
@@ -296,7 +304,7 @@ impl ContextQueue {
         capture::check_unsafe_call()?;
         self.pending_tails(stream).iter().for_each(|node| node.wait());
         self.domain.output.flush();
-        self.domain.check_for_host()
+        self.domain.check_after_wait()
     }
 
     /// `cuStreamQuery`: `NOT_READY` while work of the stream is unfinished.
@@ -317,7 +325,7 @@ impl ContextQueue {
         capture::check_context_synchronize(self)?;
         capture::check_unsafe_call()?;
         self.wait_all();
-        self.domain.check_for_host()
+        self.domain.check_after_wait()
     }
 
     /// Waits for everything submitted before the call, whatever its outcome. No checks: for

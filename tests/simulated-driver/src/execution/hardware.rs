@@ -31,9 +31,14 @@ pub trait Hardware: Send + Sync {
     /// How long a kernel occupies the compute engine at the least, in nanoseconds.
     fn launch_cost_ns(&self) -> u64;
 
-    /// Why no context on the device can go on, when that is so; asked at every call.
+    /// Why no context on the device can go on, when that is so; asked at every call, so it may be a little late.
     fn failure(&self) -> Option<CUerror> {
         None
+    }
+
+    /// The same, known for sure now.
+    fn failure_now(&self) -> Option<CUerror> {
+        self.failure()
     }
 
     /// A context was lost with this error: what the kernel module logs of it.
@@ -109,6 +114,10 @@ impl Hardware for ArenaDevice {
 
     fn failure(&self) -> Option<CUerror> {
         self.arena.device_was_lost(self.index).then_some(LOST)
+    }
+
+    fn failure_now(&self) -> Option<CUerror> {
+        self.arena.look_for_device(self.index).then_some(LOST)
     }
 
     fn note_fault(&self, error: CUerror) {
