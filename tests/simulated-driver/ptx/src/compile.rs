@@ -13,6 +13,8 @@ mod convert;
 pub(crate) mod functions;
 mod half;
 pub(crate) mod layout;
+mod matrix;
+mod mbarrier;
 mod memory;
 mod modifiers;
 mod moves;
@@ -146,6 +148,12 @@ impl<'a> Compiler<'_, 'a> {
             "prefetch" | "prefetchu" | "membar" | "fence" | "nanosleep" | "pmevent" => {
                 self.fence_or_hint(instruction, &mut modifiers)
             }
+            "mma" => self.matrix_multiply(instruction, &mut modifiers),
+            "ldmatrix" => self.load_matrix(instruction, &mut modifiers),
+            "mbarrier" => self.shared_barrier(instruction, &mut modifiers),
+            "mul24" | "mad24" | "fns" | "bmsk" | "szext" => self.odd_bits(instruction, &mut modifiers),
+            "vadd2" | "vadd4" | "vsub2" | "vsub4" | "vavrg2" | "vavrg4" | "vabsdiff2" | "vabsdiff4"
+            | "vmin2" | "vmin4" | "vmax2" | "vmax4" => self.simd(instruction, &mut modifiers),
             "bar" | "barrier" => self.barrier(instruction, &mut modifiers),
             "shfl" | "vote" | "match" | "redux" | "activemask" => {
                 self.collective(instruction, &mut modifiers)

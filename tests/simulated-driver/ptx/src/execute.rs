@@ -13,6 +13,8 @@ mod float;
 mod format;
 mod half;
 mod integer;
+mod matrix;
+mod mbarrier;
 mod memory;
 pub(crate) mod registers;
 mod stack;
@@ -95,6 +97,12 @@ fn execute(
         Op::Surface { .. } => texture::surface(machine, registers, op, active)?,
         Op::Fence => machine.memory.fence(),
         Op::Trap => return Err(Failure::Trapped),
+        Op::LoadMatrix { ref place, ref d, transposed } => {
+            matrix::load(machine, registers, local, place, d, transposed, active)?;
+        }
+        Op::SharedBarrier { ref place, ref act } => {
+            mbarrier::act(machine, registers, local, place, act, active)?;
+        }
         Op::System { call, arguments, d } => {
             system::system(machine, registers, local, call, arguments, d, active)?;
         }
@@ -155,6 +163,10 @@ fn execute_rare(machine: &Machine<'_>, registers: &mut Registers, op: &Op, activ
             let found =
                 mask2(addresses, addresses, |address: u64, _: u64| memory::space_of(address) == space);
             registers.set_predicate(d, active, found);
+        }
+        Op::PendingCount { d, a } => {
+            let counts = map1(registers.get(a), mbarrier::pending);
+            registers.set(d, active, &counts);
         }
         Op::ActiveMask { d } => registers.set(d, active, &[u64::from(active); LANE_COUNT]),
         // `execute` has handled its own, `warp.rs` what moves lanes.

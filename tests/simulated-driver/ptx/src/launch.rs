@@ -96,6 +96,7 @@ impl Launch {
             processors: 1,
             dynamic_shared_bytes,
             total_shared_bytes: total,
+            workspace: 0,
             local_bytes: local_bytes(&program, STACK_BYTES),
         };
         let residency = residency(&program, &identity);
@@ -120,6 +121,12 @@ impl Launch {
     /// What `vprintf`, `malloc`, `free` and `__assertfail` reach; without it they fail like `trap`.
     pub fn set_system(&mut self, system: Arc<dyn System>) {
         self.system = Some(system);
+    }
+
+    /// Device memory of at least eight bytes, zero at first, in which the blocks of a cooperative launch meet (the
+    /// grid of cooperative groups). To be called before the first `run`.
+    pub fn set_workspace(&mut self, address: u64) {
+        self.identity.workspace = address;
     }
 
     /// Bytes of a thread's stack (`CU_LIMIT_STACK_SIZE`) instead of `STACK_BYTES`, for kernels that call functions

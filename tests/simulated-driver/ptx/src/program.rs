@@ -89,6 +89,10 @@ pub(crate) enum Special {
     MaskGreaterEqual,
     DynamicSharedBytes,
     TotalSharedBytes,
+    /// Half of the address of what a cooperative launch needs: `%envreg1` has the upper one.
+    Workspace {
+        upper: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -286,6 +290,20 @@ pub(crate) enum Op {
         d: Slot,
     },
     StackRestore {
+        a: Slot,
+    },
+    /// `ldmatrix`.
+    LoadMatrix {
+        place: Place,
+        d: Box<[Slot]>,
+        transposed: bool,
+    },
+    SharedBarrier {
+        place: Place,
+        act: Box<SharedBarrier>,
+    },
+    PendingCount {
+        d: Slot,
         a: Slot,
     },
     /// A function that every device has.

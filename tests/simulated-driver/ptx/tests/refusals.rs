@@ -20,10 +20,10 @@ fn error(source: &str) -> Error {
 fn an_instruction_outside_the_subset_is_named_with_its_line() {
     let instructions = [
         "add.rz.f16 %h1, %h2, %h3",
-        "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%fd1,%fd2}, {%fd3}, {%fd4}, {%fd1,%fd2}",
-        "cp.async.ca.shared.global [%rd1], [%rd2], 16, %r1",
+        "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r1,%r2}, {%r3}, {%r4}, {%r1,%r2}",
+        "cp.async.bulk.commit_group",
         "ld.shared::cluster.u32 %r1, [%r2]",
-        "atom.global.add.noftz.f16 %h1, [%rd1], %h2",
+        "atom.global.add.f16 %h1, [%rd1], %h2",
         "add.rn.relu.f32 %f1, %f2, %f3",
         "cvt.s32.f32 %r1, %f1",
         "setp.lt.b32 %p1, %r1, %r2",

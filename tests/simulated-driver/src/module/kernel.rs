@@ -13,13 +13,18 @@ use turnus_simulated_ptx::{Launch, LaunchError, Progress, Trap};
 
 use super::Function;
 use super::system::DeviceSystem;
+use crate::context::Context;
 use crate::context::limits::STACK_BYTES;
-use crate::execution::{Fault, KernelImage, KernelRun, KernelStep};
+use crate::driver::driver;
+use crate::execution::{Fault, KernelImage, KernelRun, KernelStep, Space as _};
 use crate::launch::Shape;
 use crate::space::DeviceSpace;
 
 /// Instructions between two looks at the clock: some tens of microseconds.
 const INSTRUCTIONS_BETWEEN_LOOKS: u64 = 2000;
+
+/// Size that stands in the first word of what a cooperative launch gets; its barrier is in the second.
+const WORKSPACE_BYTES: u32 = 8;
 
 /// A kernel with shape and parameters.
 pub struct Kernel {
@@ -51,16 +56,20 @@ impl KernelImage for Kernel {
             &|name| variables.get(name).map(|place| place.0),
         );
         let context = &self.function.context;
+        let workspace = if self.shape.cooperative { Workspace::of(context) } else { None };
         let launch = launch.map(|mut launch| {
             launch.set_system(Arc::new(DeviceSystem { context: Arc::clone(context) }));
             let stack_bytes = context.limits.lock().get(STACK_BYTES).map_or(0, |bytes| bytes as u64);
             launch.set_stack_bytes(stack_bytes);
             if self.shape.cooperative {
+                if let Some(workspace) = &workspace {
+                    launch.set_workspace(workspace.address);
+                }
                 launch.set_resident_blocks(self.shape.grid.iter().product::<u32>() as usize);
             }
             launch
         });
-        Box::new(Run { launch, space: Arc::clone(&self.space) })
+        Box::new(Run { launch, space: Arc::clone(&self.space), _workspace: workspace })
     }
 
     fn name(&self) -> &str {
@@ -80,6 +89,36 @@ impl KernelImage for Kernel {
 struct Run {
     launch: Result<Launch, LaunchError>,
     space: Arc<DeviceSpace>,
+    _workspace: Option<Workspace>,
+}
+
+/// Device memory in which the blocks of a cooperative launch meet, as long as it runs.
+struct Workspace {
+    address: u64,
+}
+
+impl Workspace {
+    /// None where there is no memory left; the grid of cooperative groups then says that it is not valid.
+    fn of(context: &Context) -> Option<Workspace> {
+        let driver = driver().ok()?;
+        let bytes = WORKSPACE_BYTES.to_le_bytes();
+        let address = driver.space.allocate(context.id(), context.device, bytes.len() as u64 * 2).ok()?;
+        let workspace = Workspace { address };
+        let start: [u8; 8] = [bytes, [0; 4]].concat().try_into().ok()?;
+        let (_, space) = driver.engines(context.device);
+        // SAFETY: `start` is readable for its length.
+        unsafe { space.copy_to_device(address, start.as_ptr(), start.len() as u64) }.ok()?;
+        Some(workspace)
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        if let Ok(driver) = driver() {
+            // Gone already when the context is.
+            let _ = driver.space.free(self.address);
+        }
+    }
 }
 
 impl KernelRun for Run {

@@ -243,3 +243,36 @@ fn a_larger_stack_takes_deeper_calls() {
         ok!(cuCtxSynchronize());
     });
 }
+
+/// The grid of cooperative groups: environment registers 1 and 2 hold the address of a size and a barrier, as
+/// NVIDIA's header `cooperative_groups/details/driver_abi.h` reads them.
+#[test]
+fn a_cooperative_launch_has_a_place_where_its_grid_meets() {
+    isolated("a_cooperative_launch_has_a_place_where_its_grid_meets", &[], || {
+        context();
+        let body = "mov.u32 %r2, %envreg2; mov.u32 %r3, %envreg1; mov.b64 %rd3, {%r2, %r3};
+            mov.u32 %r4, %ctaid.x; mul.wide.u32 %rd4, %r4, 8; add.s64 %rd4, %rd1, %rd4;
+            setp.eq.s64 %p1, %rd3, 0; mov.u64 %rd5, 0; @%p1 bra DONE;
+            atom.add.u32 %r5, [%rd3+4], 1;
+            AGAIN: ld.volatile.u32 %r6, [%rd3+4]; setp.lt.u32 %p2, %r6, 4; @%p2 bra AGAIN;
+            mov.u64 %rd5, 1; DONE: st.global.u64 [%rd4], %rd5;";
+        let kernel = function(&module(body), c"k");
+        let place = allocate(32);
+        let mut pointers = [std::ptr::from_ref(&place).cast_mut().cast::<std::ffi::c_void>()];
+        ok!(cuLaunchCooperativeKernel(
+            kernel,
+            4,
+            1,
+            1,
+            1,
+            1,
+            1,
+            0,
+            std::ptr::null_mut(),
+            pointers.as_mut_ptr()
+        ));
+        let mut met = [0_u64; 4];
+        ok!(cuMemcpyDtoH_v2(met.as_mut_ptr().cast(), place, 32));
+        assert_eq!(met, [1; 4]);
+    });
+}

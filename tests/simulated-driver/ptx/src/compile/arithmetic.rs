@@ -136,6 +136,7 @@ impl<'a> Compiler<'_, 'a> {
         let flush = modifiers.take("ftz");
         let saturate = !double && modifiers.take("sat");
         let nan = !double && modifiers.take("NaN");
+        let by_magnitude = !double && modifiers.take("xorsign") && modifiers.take("abs");
         let (op, sources) = match instruction.opcode {
             "add" => (FloatOp::Add, 2),
             "sub" => (FloatOp::Sub, 2),
@@ -170,7 +171,7 @@ impl<'a> Compiler<'_, 'a> {
         };
         let saturable = matches!(op, FloatOp::Add | FloatOp::Sub | FloatOp::Mul | FloatOp::Fma);
         let reads_nan = matches!(op, FloatOp::Min { .. } | FloatOp::Max { .. });
-        if !consistent || (saturate && !saturable) || (nan && !reads_nan) {
+        if !consistent || (saturate && !saturable) || ((nan || by_magnitude) && !reads_nan) {
             return Err(modifiers.unsupported());
         }
         modifiers.finish(sources + 1..=sources + 1)?;
@@ -182,7 +183,33 @@ impl<'a> Compiler<'_, 'a> {
         let flush = flush && !double;
         let shape =
             FloatShape { double, rounding: rounding.unwrap_or(Rounding::NearestEven), flush, saturate };
+        if by_magnitude {
+            return self.choose_by_magnitude(instruction, op, shape, d, s);
+        }
         self.emit_guarded(instruction, Op::Float { op, shape, d, s })
+    }
+
+    /// `.xorsign.abs`: of the magnitudes, with the exclusive or of the signs.
+    fn choose_by_magnitude(
+        &mut self,
+        instruction: &InstructionSyntax<'a>,
+        op: FloatOp,
+        shape: FloatShape,
+        d: Slot,
+        [a, b, _]: [Slot; 3],
+    ) -> Result<(), Error> {
+        let line = instruction.line;
+        let [x, y, sign] = [self.new_slot(line)?, self.new_slot(line)?, self.new_slot(line)?];
+        let exact = FloatShape { flush: false, ..shape };
+        for (magnitude, from) in [(x, a), (y, b)] {
+            let s = [from, 0, 0];
+            self.emit_guarded(instruction, Op::Float { op: FloatOp::Abs, shape: exact, d: magnitude, s })?;
+        }
+        let (element, s) = (ScalarType::U32, [a, b, 0, 0]);
+        self.emit_guarded(instruction, Op::Integer { op: IntegerOp::Xor, element, d: sign, s })?;
+        self.emit_guarded(instruction, Op::Float { op, shape, d: x, s: [x, y, 0] })?;
+        let s = [sign, x, 0];
+        self.emit_guarded(instruction, Op::Float { op: FloatOp::CopySign, shape: exact, d, s })
     }
 }
 

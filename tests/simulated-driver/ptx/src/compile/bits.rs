@@ -1,5 +1,5 @@
 //! Logic, shifts and bit fields: and, or, xor, not, cnot, shl, shr, shf, lop3, popc, clz, bfind, brev, bfe, bfi,
-//! prmt, dp4a, dp2a.
+//! prmt, dp4a, dp2a, mul24, mad24, fns, bmsk, szext, and the video instructions on parts of words.
 //!
 //! Read next: `execute/bits.rs`.
 
@@ -7,7 +7,7 @@ use super::Compiler;
 use super::modifiers::Modifiers;
 use super::slots::operand;
 use crate::error::Error;
-use crate::program::{DotHalf, DotShape, Guard, IntegerOp, Logic, Op, PermuteMode};
+use crate::program::{DotHalf, DotShape, Guard, IntegerOp, Logic, Op, PermuteMode, SimdOp, SimdShape};
 use crate::syntax::InstructionSyntax;
 use crate::types::ScalarType;
 
@@ -89,6 +89,77 @@ impl<'a> Compiler<'_, 'a> {
         let shape = DotShape { a_signed: a.is_signed(), b_signed: b.is_signed(), halves };
         let d = self.result(instruction, 32)?;
         let op = IntegerOp::Dot(shape);
+        self.emit_guarded(instruction, Op::Integer { op, element: ScalarType::U32, d, s: [x, y, z, 0] })
+    }
+
+    /// `mul24`, `mad24`, `fns`, `bmsk`, `szext`.
+    pub(super) fn odd_bits(
+        &mut self,
+        instruction: &InstructionSyntax<'a>,
+        modifiers: &mut Modifiers<'_, 'a>,
+    ) -> Result<(), Error> {
+        let adds = instruction.opcode == "mad24";
+        let (op, sources) = match instruction.opcode {
+            "mul24" | "mad24" => {
+                let high = modifiers.require(&[("lo", false), ("hi", true)])?;
+                (IntegerOp::Mul24 { high, adds }, if adds { 3 } else { 2 })
+            }
+            "fns" => (IntegerOp::FindSet, 3),
+            opcode => {
+                let wrap = modifiers.require(&[("clamp", false), ("wrap", true)])?;
+                (if opcode == "bmsk" { IntegerOp::Mask { wrap } } else { IntegerOp::Extend { wrap } }, 2)
+            }
+        };
+        let bare = matches!(op, IntegerOp::FindSet | IntegerOp::Mask { .. });
+        let element = modifiers.element_if(|element| match element {
+            ScalarType::B32 => bare,
+            ScalarType::U32 | ScalarType::S32 => !bare,
+            _ => false,
+        })?;
+        modifiers.finish(sources + 1..=sources + 1)?;
+        let mut s = [0; 4];
+        for (position, slot) in s.iter_mut().enumerate().take(sources) {
+            *slot = self.value(instruction, operand(instruction, position + 1)?, ScalarType::U32)?;
+        }
+        let d = self.result(instruction, 32)?;
+        self.emit_guarded(instruction, Op::Integer { op, element, d, s })
+    }
+
+    /// `vadd4` and its kin: all parts of a word, `.sat` and the sum of the parts with `.add`.
+    pub(super) fn simd(
+        &mut self,
+        instruction: &InstructionSyntax<'a>,
+        modifiers: &mut Modifiers<'_, 'a>,
+    ) -> Result<(), Error> {
+        let (name, parts) = instruction.opcode.split_at(instruction.opcode.len() - 1);
+        let op = match name {
+            "vadd" => SimdOp::Add,
+            "vsub" => SimdOp::Sub,
+            "vavrg" => SimdOp::Average,
+            "vabsdiff" => SimdOp::AbsoluteDifference,
+            "vmin" => SimdOp::Min,
+            _ => SimdOp::Max,
+        };
+        let known = |element| matches!(element, ScalarType::U32 | ScalarType::S32);
+        let (d_type, a_type) = (modifiers.element_if(known)?, modifiers.element_if(known)?);
+        let b_type = modifiers.element_if(known)?;
+        let (saturate, accumulate) = (modifiers.take("sat"), modifiers.take("add"));
+        if saturate && accumulate {
+            return Err(modifiers.unsupported());
+        }
+        modifiers.finish(4..=4)?;
+        let [x, y, z] = self.values(instruction, 1, ScalarType::U32)?;
+        let d = self.result(instruction, 32)?;
+        let shape = SimdShape {
+            op,
+            parts: if parts == "2" { 2 } else { 4 },
+            a_signed: a_type.is_signed(),
+            b_signed: b_type.is_signed(),
+            d_signed: d_type.is_signed(),
+            saturate,
+            accumulate,
+        };
+        let op = IntegerOp::Simd(shape);
         self.emit_guarded(instruction, Op::Integer { op, element: ScalarType::U32, d, s: [x, y, z, 0] })
     }
 

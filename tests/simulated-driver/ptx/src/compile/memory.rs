@@ -3,10 +3,11 @@
 //! Cache operators and eviction hints change no result and are skipped. Read next: `execute/memory.rs`.
 
 use super::Compiler;
+use super::half::PACKED;
 use super::modifiers::Modifiers;
 use super::slots::operand;
 use crate::error::Error;
-use crate::program::{AtomicOp, Op, Place, Slot};
+use crate::program::{AtomicOp, Compare, Comparison, Guard, IntegerOp, Logic, Op, Place, Slot};
 use crate::syntax::{InstructionSyntax, Operand};
 use crate::types::{ScalarType, Space};
 
@@ -34,7 +35,7 @@ fn is_hint(word: &str) -> bool {
 
 impl<'a> Compiler<'_, 'a> {
     /// The place of `[base+offset]` in the named space, or in the variable's own.
-    fn place(
+    pub(super) fn place(
         &mut self,
         instruction: &InstructionSyntax<'a>,
         target: &Operand<'a>,
@@ -148,20 +149,52 @@ impl<'a> Compiler<'_, 'a> {
             ("inc", AtomicOp::Increment),
             ("dec", AtomicOp::Decrement),
         ])?;
-        let element = modifiers.element_if(|element| element.bits() >= 32)?;
+        if let Some(half) = self.atomic_half(modifiers, op) {
+            return self.atomic_operands(instruction, modifiers, space, half);
+        }
+        let element = modifiers.element_if(|element| element.bits() >= 32 || element == ScalarType::B16)?;
+        if !atomic_exists(op, element) {
+            return Err(modifiers.unsupported());
+        }
+        self.atomic_operands(instruction, modifiers, space, (op, element, element))
+    }
+
+    /// `.add.noftz` of halves: operation, type of a half, type of the word in memory.
+    fn atomic_half(
+        &self,
+        modifiers: &mut Modifiers<'_, 'a>,
+        op: AtomicOp,
+    ) -> Option<(AtomicOp, ScalarType, ScalarType)> {
+        if op != AtomicOp::Add || !modifiers.take("noftz") {
+            return None;
+        }
+        if let Some(element) = modifiers.choose(&PACKED) {
+            return Some((AtomicOp::AddHalves, element, ScalarType::B32));
+        }
+        let single = [("f16", ScalarType::F16), ("bf16", ScalarType::BF16)];
+        modifiers.choose(&single).map(|element| (op, element, ScalarType::B16))
+    }
+
+    fn atomic_operands(
+        &mut self,
+        instruction: &InstructionSyntax<'a>,
+        modifiers: &mut Modifiers<'_, 'a>,
+        space: Option<Space>,
+        (op, element, word): (AtomicOp, ScalarType, ScalarType),
+    ) -> Result<(), Error> {
         let answers = instruction.opcode == "atom";
         let exchanges = matches!(op, AtomicOp::Exchange | AtomicOp::CompareAndSwap);
-        if !atomic_exists(op, element) || (exchanges && !answers) {
+        if exchanges && !answers {
             return Err(modifiers.unsupported());
         }
         let first = usize::from(answers);
         let values = if op == AtomicOp::CompareAndSwap { 2 } else { 1 };
         modifiers.finish(first + 1 + values..=first + 1 + values)?;
-        let d = if answers { Some(self.result(instruction, element.bits())?) } else { None };
-        let place = self.place(instruction, operand(instruction, first)?, space, element, 1)?;
-        let [b] = self.values(instruction, first + 1, element)?;
+        let d = if answers { Some(self.result(instruction, word.bits())?) } else { None };
+        let place = self.place(instruction, operand(instruction, first)?, space, word, 1)?;
+        let [b] = self.values(instruction, first + 1, word)?;
         let c =
-            if values == 2 { self.value(instruction, operand(instruction, first + 2)?, element)? } else { b };
+            if values == 2 { self.value(instruction, operand(instruction, first + 2)?, word)? } else { b };
         self.emit_guarded(instruction, Op::Atomic { place, op, element, d, b, c })
     }
 
@@ -185,7 +218,7 @@ impl<'a> Compiler<'_, 'a> {
         if !(spaces && modifiers.take("global")) {
             return Err(modifiers.unsupported());
         }
-        modifiers.finish(3..=3)?;
+        modifiers.finish(3..=4)?;
         let count = match operand(instruction, 2)? {
             Operand::Integer(4) => 1,
             Operand::Integer(8) => 2,
@@ -200,8 +233,50 @@ impl<'a> Compiler<'_, 'a> {
         for part in parts.iter_mut().take(usize::from(count)) {
             *part = self.new_slot(instruction.line)?;
         }
+        if instruction.operands.len() == 4 {
+            self.load_some(instruction, from, &parts[..usize::from(count)])?;
+            return self.emit_guarded(instruction, Op::Store { place: to, s: parts });
+        }
         self.emit_guarded(instruction, Op::Load { place: from, d: parts, extend: None, polls: false })?;
         self.emit_guarded(instruction, Op::Store { place: to, s: parts })
+    }
+
+    /// Loads words as far as the fourth operand says, in bytes, and zeros for the rest.
+    fn load_some(
+        &mut self,
+        instruction: &InstructionSyntax<'a>,
+        from: Place,
+        parts: &[Slot],
+    ) -> Result<(), Error> {
+        let line = instruction.line;
+        let [bytes] = self.values(instruction, 3, ScalarType::U32)?;
+        let own = self.guard(instruction)?;
+        let (zero, eight) = (self.constant(0, line)?, self.constant(3, line)?);
+        for (word, part) in parts.iter().enumerate() {
+            let begun = self.constant(4 * word as u64, line)?;
+            let predicate = self.new_predicate(line)?;
+            let (comparison, element) = (Comparison::Greater, ScalarType::U32);
+            let compare = Compare { comparison, element, flush: false, a: bytes, b: begun, combine: None };
+            self.emit(None, Op::Compare { compare: Box::new(compare), d: predicate, opposite: None }, line)?;
+            let wanted = Guard { predicate, negated: false };
+            if let Some(own) = own {
+                let op = Op::PredicateLogic { op: Logic::And, d: predicate, a: wanted, b: own };
+                self.emit(None, op, line)?;
+            }
+            self.emit(own, Op::Copy { d: *part, a: zero }, line)?;
+            let place = Place { count: 1, offset: from.offset.wrapping_add(4 * word as i64), ..from };
+            let load = Op::Load { place, d: [*part, 0, 0, 0], extend: None, polls: false };
+            self.emit(Some(wanted), load, line)?;
+            // Of the last word only the bytes that are asked for.
+            let bits = self.new_slot(line)?;
+            let s = [bytes, begun, 0, 0];
+            self.emit(Some(wanted), Op::Integer { op: IntegerOp::Sub, element, d: bits, s }, line)?;
+            let s = [bits, eight, 0, 0];
+            self.emit(Some(wanted), Op::Integer { op: IntegerOp::ShiftLeft, element, d: bits, s }, line)?;
+            let s = [*part, zero, bits, 0];
+            self.emit(Some(wanted), Op::Integer { op: IntegerOp::ExtractField, element, d: *part, s }, line)?;
+        }
+        Ok(())
     }
 
     pub(super) fn fence_or_hint(
@@ -251,9 +326,12 @@ fn parts<'o, 'a>(
 
 /// The combinations of PTX ISA section "atom" that are executed.
 fn atomic_exists(op: AtomicOp, element: ScalarType) -> bool {
-    use ScalarType::{B32, B64, F32, F64, S32, S64, U32, U64};
+    use ScalarType::{B16, B32, B64, F32, F64, S32, S64, U32, U64};
+    if element == B16 {
+        return op == AtomicOp::CompareAndSwap;
+    }
     match op {
-        AtomicOp::Add => matches!(element, U32 | S32 | U64 | S64 | F32 | F64),
+        AtomicOp::Add | AtomicOp::AddHalves => matches!(element, U32 | S32 | U64 | S64 | F32 | F64),
         AtomicOp::Min | AtomicOp::Max => matches!(element, U32 | S32 | U64 | S64),
         AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => matches!(element, B32 | B64 | U32 | U64 | S32 | S64),
         AtomicOp::Exchange | AtomicOp::CompareAndSwap => {

@@ -51,6 +51,11 @@ impl<'i, 'a> Modifiers<'i, 'a> {
         self.left.retain(|word| !accept(word));
     }
 
+    /// Takes every word that is left.
+    pub(crate) fn rest(&mut self) -> Vec<&'a str> {
+        std::mem::take(&mut self.left)
+    }
+
     pub(crate) fn rounding(&mut self) -> Option<Rounding> {
         self.choose(&[
             ("rn", Rounding::NearestEven),

@@ -3,6 +3,7 @@
 //! Read next: `execute/compare.rs`.
 
 use super::Compiler;
+use super::half::PACKED;
 use super::modifiers::Modifiers;
 use super::slots::operand;
 use crate::error::Error;
@@ -170,7 +171,30 @@ impl<'a> Compiler<'_, 'a> {
         let (comparison, unsigned) = comparison(modifiers)?;
         let logic = modifiers.choose(&[("and", Logic::And), ("or", Logic::Or), ("xor", Logic::Xor)]);
         let flush = modifiers.take("ftz");
-        let written = if instruction.opcode == "set" {
+        let is_set = instruction.opcode == "set";
+        let is_packed = |word: &&&str| PACKED.iter().any(|(packed, _)| *packed == **word);
+        let writes_packed = is_set && instruction.modifiers.iter().filter(is_packed).count() == 2;
+        let packed_ones = if writes_packed { modifiers.choose(&PACKED) } else { None };
+        if let Some(target) = packed_ones {
+            let Some(element) = modifiers.choose(&PACKED) else { return Err(modifiers.unsupported()) };
+            let ones = if target == ScalarType::F16 { 0x3c00 } else { 0x3f80 };
+            return self.compare_packed(
+                instruction,
+                modifiers,
+                (comparison, logic, flush, element),
+                Some(ones),
+            );
+        }
+        if let Some(element) = packed_source(instruction) {
+            let ones = match (is_set, modifiers.take("u32") || modifiers.take("s32")) {
+                (true, true) => Some(0xffff),
+                (false, false) => None,
+                _ => return Err(modifiers.unsupported()),
+            };
+            modifiers.choose(&PACKED);
+            return self.compare_packed(instruction, modifiers, (comparison, logic, flush, element), ones);
+        }
+        let written = if is_set {
             use ScalarType::{BF16, F16, F32, S32, U32};
             let known = |element| matches!(element, U32 | S32 | F32 | F16 | BF16);
             Some(modifiers.element_if(known)?)
@@ -213,6 +237,52 @@ impl<'a> Compiler<'_, 'a> {
         self.emit_guarded(instruction, Op::Compare { compare, d, opposite })
     }
 
+    /// Two halves at once: `setp` writes a predicate for each, `set` a half for each.
+    fn compare_packed(
+        &mut self,
+        instruction: &InstructionSyntax<'a>,
+        modifiers: &Modifiers<'_, 'a>,
+        (comparison, logic, flush, element): (Comparison, Option<Logic>, bool, ScalarType),
+        ones: Option<u64>,
+    ) -> Result<(), Error> {
+        let line = instruction.line;
+        let operands = if logic.is_some() { 4 } else { 3 };
+        modifiers.finish(operands..=operands)?;
+        compared_type(modifiers, comparison, false, element)?;
+        let mut halves = [[0; 2]; 2];
+        for (word, halves) in self.values::<2>(instruction, 1, ScalarType::B32)?.into_iter().zip(&mut halves)
+        {
+            *halves = [self.new_slot(line)?, self.new_slot(line)?];
+            let parts = [halves[0], halves[1], 0, 0];
+            self.emit_guarded(instruction, Op::Unpack { parts, a: word, count: 2, bits: 16 })?;
+        }
+        let combine = match logic {
+            Some(logic) => Some((logic, self.predicate(instruction, operand(instruction, 3)?)?)),
+            None => None,
+        };
+        let target = operand(instruction, 0)?;
+        let compare = |half: usize| {
+            let (a, b) = (halves[0][half], halves[1][half]);
+            Box::new(Compare { comparison, element, flush, a, b, combine })
+        };
+        if let Some(ones) = ones {
+            let parts = [self.new_slot(line)?, self.new_slot(line)?, 0, 0];
+            for (half, part) in parts.into_iter().enumerate().take(2) {
+                let op = Op::CompareValue { compare: compare(half), d: part, ones };
+                self.emit_guarded(instruction, op)?;
+            }
+            let d = self.destination(instruction, target, 32)?.0;
+            return self.emit_guarded(instruction, Op::Pack { d, parts, count: 2, bits: 16 });
+        }
+        let Operand::Pair(low, high) = target else { return Err(modifiers.unsupported()) };
+        for (half, target) in [low, high].into_iter().enumerate() {
+            if let Some(d) = self.predicate_destination(instruction, target)? {
+                self.emit_guarded(instruction, Op::Compare { compare: compare(half), d, opposite: None })?;
+            }
+        }
+        Ok(())
+    }
+
     fn test_float(
         &mut self,
         instruction: &InstructionSyntax<'a>,
@@ -235,6 +305,12 @@ impl<'a> Compiler<'_, 'a> {
             None => Ok(()),
         }
     }
+}
+
+/// The type of the halves that an instruction compares two by two.
+fn packed_source(instruction: &InstructionSyntax<'_>) -> Option<ScalarType> {
+    let last = instruction.modifiers.last()?;
+    PACKED.iter().find(|(word, _)| word == last).map(|(_, element)| *element)
 }
 
 /// The comparison, and whether its word compares without sign whatever the type.

@@ -235,6 +235,10 @@ impl<'a> Compiler<'_, 'a> {
             self.emit(None, Op::ReadClock { d, part }, line)?;
             return Ok(Some(d));
         }
+        // What the driver says in the other environment registers is not documented.
+        if is_environment(name) && component.is_none() && !matches!(name, "%envreg1" | "%envreg2") {
+            return self.constant(0, line).map(Some);
+        }
         match special(name, component) {
             Some(special) => self.known(SlotSource::Special(special), line).map(Some),
             None => Ok(None),
@@ -277,6 +281,12 @@ fn full_name(name: &str, component: Option<&str>) -> String {
     component.map_or_else(|| name.to_owned(), |component| format!("{name}.{component}"))
 }
 
+/// `%envreg0` to `%envreg31`.
+fn is_environment(name: &str) -> bool {
+    let number = name.strip_prefix("%envreg").and_then(|digits| digits.parse::<u32>().ok());
+    number.is_some_and(|number| number < 32)
+}
+
 fn special(name: &str, component: Option<&str>) -> Option<Special> {
     if let Some(component) = component {
         let axis = match component {
@@ -307,6 +317,8 @@ fn special(name: &str, component: Option<&str>) -> Option<Special> {
         "%lanemask_ge" => Special::MaskGreaterEqual,
         "%dynamic_smem_size" => Special::DynamicSharedBytes,
         "%total_smem_size" => Special::TotalSharedBytes,
+        "%envreg1" => Special::Workspace { upper: true },
+        "%envreg2" => Special::Workspace { upper: false },
         _ => return None,
     })
 }

@@ -3,7 +3,7 @@
 //! Shift counts clamp; they do not wrap. Read next: `float.rs`.
 
 use super::registers::{map1, map2, map3};
-use crate::program::{DotHalf, DotShape, IntegerOp, PermuteMode};
+use crate::program::{DotHalf, DotShape, IntegerOp, PermuteMode, SimdOp, SimdShape};
 use crate::types::{LANE_COUNT, Lanes, sign_extend, width_mask};
 
 /// The operations that look at bits only, and at the sign where `signed` says so.
@@ -51,6 +51,25 @@ pub(crate) fn compute(
             map3(x, y, z, move |a: u32, b: u32, control: u32| permute(a, b, control, mode))
         }
         IntegerOp::Dot(shape) => map3(x, y, z, move |a: u32, b: u32, c: u32| dot(a, b, c, shape)),
+        IntegerOp::Mul24 { high, adds } => map3(x, y, z, move |a: u32, b: u32, c: u32| {
+            let part = |value: u32| {
+                if signed { i64::from((value << 8) as i32 >> 8) } else { i64::from(value & 0xff_ffff) }
+            };
+            let product = part(a) * part(b);
+            let word = if high { product >> 16 } else { product } as u32;
+            if adds { word.wrapping_add(c) } else { word }
+        }),
+        IntegerOp::FindSet => map3(x, y, z, find_set),
+        IntegerOp::Mask { wrap } => map2(x, y, move |start: u32, count: u32| {
+            let limit = |value: u32| if wrap { value & 31 } else { value.min(32) };
+            (width_mask(limit(count)) << limit(start)) as u32
+        }),
+        IntegerOp::Extend { wrap } => map2(x, y, move |a: u32, count: u32| {
+            let count = if wrap { count & 31 } else { count.min(32) };
+            let part = u64::from(a) & width_mask(count);
+            if signed && count > 0 { sign_extend(part, count) as u32 } else { part as u32 }
+        }),
+        IntegerOp::Simd(shape) => map3(x, y, z, move |a: u32, b: u32, c: u32| simd(a, b, c, shape)),
         // The arithmetic operations are `integer.rs`'s.
         _ => *x,
     }
@@ -135,6 +154,55 @@ fn permute(a: u32, b: u32, control: u32, mode: PermuteMode) -> u32 {
         }
     };
     u32::from_le_bytes(pick)
+}
+
+/// PTX ISA, "fns": the place of the `offset`-th set bit from `base` on, upwards or downwards, or all ones.
+fn find_set(mask: u32, base: u32, offset: i32) -> u32 {
+    if offset == 0 {
+        return if base < 32 && mask >> base & 1 == 1 { base } else { u32::MAX };
+    }
+    let step = if offset > 0 { 1 } else { -1 };
+    let mut left = offset.unsigned_abs();
+    let mut place = i64::from(base);
+    while (0..32).contains(&place) {
+        if mask >> place & 1 == 1 {
+            left -= 1;
+            if left == 0 {
+                return place as u32;
+            }
+        }
+        place += step;
+    }
+    u32::MAX
+}
+
+/// `vadd4` and its kin.
+fn simd(a: u32, b: u32, c: u32, shape: SimdShape) -> u32 {
+    let bits = 32 / shape.parts;
+    let mask = (1u64 << bits) - 1;
+    let part = |word: u32, index: u32, signed: bool| {
+        let value = u64::from(word >> (bits * index)) & mask;
+        if signed { sign_extend(value, bits) as i64 } else { value as i64 }
+    };
+    let (mut out, mut sum) = (0u32, i64::from(c as i32));
+    for index in 0..shape.parts {
+        let (x, y) = (part(a, index, shape.a_signed), part(b, index, shape.b_signed));
+        let value = match shape.op {
+            SimdOp::Add => x + y,
+            SimdOp::Sub => x - y,
+            // Halves are rounded away from zero, as the PTX ISA shows it.
+            SimdOp::Average => (x + y + i64::from(x + y >= 0)) >> 1,
+            SimdOp::AbsoluteDifference => (x - y).abs(),
+            SimdOp::Min => x.min(y),
+            SimdOp::Max => x.max(y),
+        };
+        let (lowest, highest) =
+            if shape.d_signed { (-(1i64 << (bits - 1)), (1i64 << (bits - 1)) - 1) } else { (0, mask as i64) };
+        let value = if shape.saturate { value.clamp(lowest, highest) } else { value };
+        sum += value;
+        out |= ((value as u64 & mask) as u32) << (bits * index);
+    }
+    if shape.accumulate { sum as u32 } else { out }
 }
 
 /// `dp4a` and `dp2a`.

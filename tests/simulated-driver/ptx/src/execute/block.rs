@@ -53,7 +53,7 @@ impl Block {
             warp.registers.prepare(program, known);
             warps.push(warp);
         }
-        let shared = vec![0; identity.total_shared_bytes as usize];
+        let shared = vec![0; identity.total_shared_bytes.next_multiple_of(4) as usize];
         Self { identity, warps, shared, barriers: Default::default(), live: 0 }
     }
 

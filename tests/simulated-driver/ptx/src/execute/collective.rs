@@ -3,6 +3,7 @@
 //! Which lanes take part together is decided in `warp.rs`; here they have met. Read next: `warp.rs`.
 
 use super::atomic::apply;
+use super::matrix;
 use super::registers::{Registers, lanes_of};
 use crate::program::{Collective, ShuffleMode, Slot, VoteResult};
 use crate::types::{LANE_COUNT, Lanes, width_mask};
@@ -15,6 +16,9 @@ pub(super) fn collective(registers: &mut Registers, active: u32, kind: &Collecti
     };
     match *kind {
         Collective::WarpBarrier => {}
+        Collective::MatrixMultiply { product, ref d, ref a, ref b, ref c } => {
+            matrix::multiply(registers, active, product, [d, a, b, c]);
+        }
         Collective::Shuffle { mode, d, in_range, a, b, c } => {
             let (out, inside) = shuffle(mode, registers.get(a), registers.get(b), registers.get(c));
             registers.set(d, active, &out);

@@ -186,6 +186,8 @@ pub(crate) struct Identity {
     pub(crate) processors: u32,
     pub(crate) dynamic_shared_bytes: u64,
     pub(crate) total_shared_bytes: u64,
+    /// Address of what a cooperative launch needs, or 0.
+    pub(crate) workspace: u64,
     /// Local memory of a thread, with its stack.
     pub(crate) local_bytes: u64,
 }
@@ -223,6 +225,7 @@ impl Identity {
             Special::MaskGreaterEqual => all & !below,
             Special::DynamicSharedBytes => self.dynamic_shared_bytes,
             Special::TotalSharedBytes => self.total_shared_bytes,
+            Special::Workspace { upper } => (self.workspace >> if upper { 32 } else { 0 }) & all,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::registers::{Registers, lanes_of};
 use super::stack::Stacks;
 use super::{Failure, Machine, collective, execute};
 use crate::error::Trap;
-use crate::program::{AtomicOp, Barrier, CallTarget, Op, Program, Slot};
+use crate::program::{AtomicOp, Barrier, CallTarget, Op, Program, SharedBarrier, Slot};
 use crate::types::LANE_COUNT;
 
 /// Turns of loops, weighted, after which a group steps aside.
@@ -464,6 +464,7 @@ impl Warp {
 fn is_poll(op: &Op) -> bool {
     match op {
         Op::Load { polls, .. } => *polls,
+        Op::SharedBarrier { act, .. } => matches!(**act, SharedBarrier::Test { .. }),
         Op::Atomic { op, .. } => matches!(op, AtomicOp::CompareAndSwap | AtomicOp::Exchange),
         _ => false,
     }

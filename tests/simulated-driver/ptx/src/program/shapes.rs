@@ -47,6 +47,19 @@ pub(crate) enum IntegerOp {
     Permute(PermuteMode),
     /// Products of four bytes, or of two halves and two bytes of the lower or upper half, added up.
     Dot(DotShape),
+    /// The lower or upper word of a product of 24 bits each, plus an addend.
+    Mul24 {
+        high: bool,
+        adds: bool,
+    },
+    FindSet,
+    Mask {
+        wrap: bool,
+    },
+    Extend {
+        wrap: bool,
+    },
+    Simd(SimdShape),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,6 +221,8 @@ pub(crate) struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AtomicOp {
     Add,
+    /// Two halves at once.
+    AddHalves,
     Min,
     Max,
     And,
@@ -269,6 +284,7 @@ pub(crate) enum Collective {
     MatchAny { d: Slot, a: Slot, bits: u32 },
     MatchAll { d: Slot, all: Option<PredicateSlot>, a: Slot, bits: u32 },
     Reduce { op: AtomicOp, element: ScalarType, d: Slot, a: Slot },
+    MatrixMultiply { product: MatrixProduct, d: Box<[Slot]>, a: Box<[Slot]>, b: Box<[Slot]>, c: Box<[Slot]> },
 }
 
 /// What is called.
@@ -288,4 +304,75 @@ pub(crate) enum SystemCall {
     Allocate,
     Free,
     AssertionFailed,
+}
+
+/// Elements of the matrices that are multiplied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MatrixElement {
+    F16,
+    BF16,
+    TF32,
+    F64,
+    S8,
+    U8,
+}
+
+/// Elements of the sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MatrixSum {
+    F16,
+    F32,
+    F64,
+    S32,
+}
+
+/// `d = a * b + c`, with eight columns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MatrixProduct {
+    pub(crate) rows: u8,
+    pub(crate) depth: u8,
+    pub(crate) a: MatrixElement,
+    pub(crate) b: MatrixElement,
+    pub(crate) sum: MatrixSum,
+    pub(crate) addend: MatrixSum,
+    pub(crate) saturate: bool,
+}
+
+/// What is done to a barrier in shared memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum SharedBarrier {
+    Initialise(Slot),
+    Invalidate,
+    Arrive { d: Slot, count: Slot, drop: bool },
+    Test { d: PredicateSlot, test: PhaseTest },
+}
+
+/// Which phase is asked for: that of a state, or the last one of a parity.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PhaseTest {
+    State(Slot),
+    Parity(Slot),
+}
+
+/// Two or four parts of a word at once (PTX ISA, "Video Instructions").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SimdShape {
+    pub(crate) op: SimdOp,
+    pub(crate) parts: u32,
+    pub(crate) a_signed: bool,
+    pub(crate) b_signed: bool,
+    pub(crate) d_signed: bool,
+    pub(crate) saturate: bool,
+    /// The parts of the result are added up, and to `c`.
+    pub(crate) accumulate: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SimdOp {
+    Add,
+    Sub,
+    Average,
+    AbsoluteDifference,
+    Min,
+    Max,
 }
