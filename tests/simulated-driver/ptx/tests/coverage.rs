@@ -23,22 +23,21 @@ fn accepted() -> BTreeSet<String> {
     found
 }
 
-/// Words that stand where an opcode can stand, in all tests.
+/// Words that stand where an opcode can stand, in the tests here and in those that run through the driver.
 fn used() -> BTreeSet<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut words = BTreeSet::new();
-    for entry in std::fs::read_dir(folder).expect("tests") {
-        let path = entry.expect("entry").path();
-        // What is refused does not count.
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if path.extension().is_some_and(|extension| extension == "rs")
-            && !matches!(name, "coverage.rs" | "refusals.rs")
-        {
-            let text = read(&path);
-            words.extend(
-                text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'))
-                    .map(str::to_owned),
-            );
+    for folder in [own.join("tests"), own.join("../tests/conformance")] {
+        for entry in std::fs::read_dir(folder).expect("tests") {
+            let path = entry.expect("entry").path();
+            // What is refused does not count.
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if path.extension().is_some_and(|extension| extension == "rs")
+                && !matches!(name, "coverage.rs" | "refusals.rs")
+            {
+                let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+                words.extend(read(&path).split(|letter| !is_word(letter)).map(str::to_owned));
+            }
         }
     }
     words
