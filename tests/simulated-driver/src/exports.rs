@@ -84,3 +84,47 @@ pub fn address(name: &str) -> Option<usize> {
     };
     find(TYPED).or_else(|| find(UNTYPED))
 }
+
+/// All functions of the driver, sorted, and whether each is simulated.
+#[cfg(test)]
+pub fn simulated() -> std::collections::BTreeMap<&'static str, bool> {
+    simulated::typed().into_iter().chain(simulated::untyped()).collect()
+}
+
+/// Which functions refuse, for the list in README.md.
+#[cfg(test)]
+#[allow(non_snake_case, reason = "names of the driver")]
+#[allow(unused_imports, reason = "of the two globs in each function one is idle")]
+mod simulated {
+    /// For each function the address of the code that the export calls, beside that of the refusal.
+    macro_rules! targets {
+        ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+            pub fn typed() -> Vec<(&'static str, bool)> {
+                vec![$((stringify!($name), {
+                    use super::not_simulated::*;
+                    let target = {
+                        use crate::entry::*;
+                        $name as *const () as usize
+                    };
+                    target != super::not_simulated::$name as *const () as usize
+                })),*]
+            }
+        };
+    }
+    macro_rules! targets_untyped {
+        ($($name:ident;)*) => {
+            pub fn untyped() -> Vec<(&'static str, bool)> {
+                vec![$((stringify!($name), {
+                    use super::not_simulated::*;
+                    let target = {
+                        use crate::entry::*;
+                        $name as *const () as usize
+                    };
+                    target != super::not_simulated::$name as *const () as usize
+                })),*]
+            }
+        };
+    }
+    turnus_bindings::driver_api!(targets);
+    turnus_bindings::driver_api_untyped!(targets_untyped);
+}

@@ -24,6 +24,8 @@ mod graphs;
 mod host_memory;
 mod launch;
 mod module;
+#[cfg(test)]
+mod not_simulated_list;
 mod pointer;
 mod pools;
 mod proc_address;

@@ -7,6 +7,7 @@ use turnus_bindings::types::*;
 
 use super::stream_entry;
 use crate::arrays::ARRAYS;
+use crate::context::CONTEXTS;
 use crate::copying::{copy_later, copy_now, device_memory, host_memory, unified_memory};
 use crate::execution::{CopyEnd, CopyWork, Memory};
 use crate::space::Result;
@@ -33,6 +34,16 @@ stream_entry! {
         run(work, |work| copy_now(&entry, work))
     }
 
+    fn cuMemcpy3DPeer | cuMemcpy3DPeer_ptds [default] (p_copy: *const CUDA_MEMCPY3D_PEER) {
+        let (entry, work) = plan(p_copy, std::ptr::null_mut(), default, plan_3d_peer)?;
+        run(work, |work| copy_now(&entry, work))
+    }
+
+    fn cuMemcpy3DPeerAsync | cuMemcpy3DPeerAsync_ptsz [default] (p_copy: *const CUDA_MEMCPY3D_PEER, h_stream: CUstream) {
+        let (entry, work) = plan(p_copy, h_stream, default, plan_3d_peer)?;
+        run(work, |work| copy_later(&entry, work))
+    }
+
     fn cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz [default] (p_copy: *const CUDA_MEMCPY3D, h_stream: CUstream) {
         let (entry, work) = plan(p_copy, h_stream, default, plan_3d)?;
         run(work, |work| copy_later(&entry, work))
@@ -54,24 +65,24 @@ unsafe fn plan<T>(
     Ok((entry, make(description)?))
 }
 
-fn run(work: Option<CopyWork>, submit: impl FnOnce(CopyWork) -> Result<()>) -> CUresult {
+pub(super) fn run(work: Option<CopyWork>, submit: impl FnOnce(CopyWork) -> Result<()>) -> CUresult {
     work.map_or(Ok(()), submit)
 }
 
 /// `CU_MEMORYTYPE_ARRAY`.
-const ARRAY: u32 = 3;
+pub(super) const ARRAY: u32 = 3;
 
 /// One end of a copy as the structures describe it.
-struct End {
-    memory_type: u32,
-    host: u64,
-    device: u64,
-    array: CUarray,
-    x_bytes: u64,
-    y: u64,
-    z: u64,
-    pitch_bytes: u64,
-    height: u64,
+pub(super) struct End {
+    pub memory_type: u32,
+    pub host: u64,
+    pub device: u64,
+    pub array: CUarray,
+    pub x_bytes: u64,
+    pub y: u64,
+    pub z: u64,
+    pub pitch_bytes: u64,
+    pub height: u64,
 }
 
 fn plan_2d(copy: &CUDA_MEMCPY2D) -> Result<Option<CopyWork>> {
@@ -107,6 +118,44 @@ fn plan_2d(copy: &CUDA_MEMCPY2D) -> Result<Option<CopyWork>> {
     combine(destination, source, [copy.WidthInBytes as u64, copy.Height as u64, 1])
 }
 
+/// As [`plan_3d`], after a look at the contexts: addresses say already which device they are of.
+fn plan_3d_peer(copy: &CUDA_MEMCPY3D_PEER) -> Result<Option<CopyWork>> {
+    for (memory_type, context) in
+        [(copy.srcMemoryType, copy.srcContext), (copy.dstMemoryType, copy.dstContext)]
+    {
+        if memory_type == CU_MEMORYTYPE_DEVICE {
+            CONTEXTS.get(context).map_err(|_| CUerror::INVALID_CONTEXT)?;
+        }
+    }
+    plan_3d(&CUDA_MEMCPY3D {
+        srcXInBytes: copy.srcXInBytes,
+        srcY: copy.srcY,
+        srcZ: copy.srcZ,
+        srcLOD: copy.srcLOD,
+        srcMemoryType: copy.srcMemoryType,
+        srcHost: copy.srcHost,
+        srcDevice: copy.srcDevice,
+        srcArray: copy.srcArray,
+        reserved0: std::ptr::null_mut(),
+        srcPitch: copy.srcPitch,
+        srcHeight: copy.srcHeight,
+        dstXInBytes: copy.dstXInBytes,
+        dstY: copy.dstY,
+        dstZ: copy.dstZ,
+        dstLOD: copy.dstLOD,
+        dstMemoryType: copy.dstMemoryType,
+        dstHost: copy.dstHost,
+        dstDevice: copy.dstDevice,
+        dstArray: copy.dstArray,
+        reserved1: std::ptr::null_mut(),
+        dstPitch: copy.dstPitch,
+        dstHeight: copy.dstHeight,
+        WidthInBytes: copy.WidthInBytes,
+        Height: copy.Height,
+        Depth: copy.Depth,
+    })
+}
+
 /// The work of a `CUDA_MEMCPY3D`; `None` when it has no bytes.
 pub fn plan_3d(copy: &CUDA_MEMCPY3D) -> Result<Option<CopyWork>> {
     if copy.srcLOD != 0 || copy.dstLOD != 0 {
@@ -137,7 +186,8 @@ pub fn plan_3d(copy: &CUDA_MEMCPY3D) -> Result<Option<CopyWork>> {
     combine(destination, source, [copy.WidthInBytes as u64, copy.Height as u64, copy.Depth as u64])
 }
 
-fn combine(destination: End, source: End, extent: [u64; 3]) -> Result<Option<CopyWork>> {
+/// The copy between two ends, its extent in bytes, rows and slices; `None` when it has no bytes.
+pub(super) fn combine(destination: End, source: End, extent: [u64; 3]) -> Result<Option<CopyWork>> {
     if extent.contains(&0) {
         return Ok(None);
     }

@@ -118,6 +118,11 @@ entry! {
         super::function::set_attribute(&on_device(kernel, dev)?, attrib, val)
     }
 
+    fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, dev: CUdevice) {
+        on_device(kernel, dev)?;
+        if config.0 > 3 { Err(CUerror::INVALID_VALUE) } else { Ok(()) }
+    }
+
     fn cuKernelGetParamInfo(
         kernel: CUkernel,
         param_index: usize,

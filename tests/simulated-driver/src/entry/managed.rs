@@ -160,7 +160,8 @@ fn advise(
     Ok(())
 }
 
-fn prefetch(address: u64, count: usize, place: Result<c_int>, entry: &StreamEntry) -> CUresult {
+/// A prefetch in stream order.
+pub(super) fn prefetch(address: u64, count: usize, place: Result<c_int>, entry: &StreamEntry) -> CUresult {
     entry.check_outside_capture()?;
     if count == 0 {
         return Err(CUerror::INVALID_VALUE);
@@ -195,7 +196,8 @@ fn place_of_ordinal(ordinal: CUdevice) -> Result<c_int> {
     Ok(ordinal)
 }
 
-fn place_of(location: &CUmemLocation) -> Result<c_int> {
+/// The device ordinal that a location stands for, or the host.
+pub(super) fn place_of(location: &CUmemLocation) -> Result<c_int> {
     match location.type_ {
         // SAFETY: both variants of the union are plain numbers of the same four bytes.
         CU_MEM_LOCATION_TYPE_DEVICE => place_of_ordinal(unsafe { location.anonymous_1.id }),

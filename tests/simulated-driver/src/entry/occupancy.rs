@@ -41,6 +41,24 @@ entry! {
         active_blocks(num_blocks, func, block_size, dynamic_s_mem_size)
     }
 
+    fn cuOccupancyAvailableDynamicSMemPerBlock(
+        dynamic_smem_size: *mut usize,
+        func: CUfunction,
+        num_blocks: c_int,
+        block_size: c_int,
+    ) {
+        let function = function_of(func)?;
+        let count = |number: c_int| u32::try_from(number).ok().filter(|&number| number > 0);
+        let (Some(blocks_wanted), Some(threads)) = (count(num_blocks), count(block_size)) else {
+            return Err(CUerror::INVALID_VALUE);
+        };
+        if blocks(&function, threads, 0) < blocks_wanted {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        let taken = function.entry.static_shared_bytes() + u64::from(SHARED_BYTES_RESERVED);
+        put(dynamic_smem_size, (u64::from(SHARED_BYTES_MULTIPROCESSOR / blocks_wanted) - taken) as usize)
+    }
+
     fn cuOccupancyMaxPotentialBlockSize(
         min_grid_size: *mut c_int,
         block_size: *mut c_int,

@@ -3,6 +3,8 @@
 //! A stream holds no work; its last node lies in the context (`context.rs`), so that dropping
 //! the stream lets pending work finish.
 
+use std::collections::BTreeMap;
+use std::ffi::c_char;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -40,6 +42,8 @@ pub struct Stream {
     /// The process that made it.
     process: u32,
     capture: Mutex<Option<Arc<Capture>>>,
+    /// Values that programs gave to attributes, by number.
+    attributes: Mutex<BTreeMap<u32, [c_char; 64]>>,
 }
 
 impl Stream {
@@ -59,6 +63,7 @@ impl Stream {
             launches: Arc::default(),
             process: std::process::id(),
             capture: Mutex::new(None),
+            attributes: Mutex::default(),
         })
     }
 
@@ -80,6 +85,16 @@ impl Stream {
     /// The context that made it, while that lives (`cuStreamGetCtx`).
     pub fn context(&self) -> Option<Arc<ContextQueue>> {
         self.context.upgrade()
+    }
+
+    /// What the program gave to an attribute (`cuStreamSetAttribute`).
+    pub fn attribute(&self, number: u32) -> Option<[c_char; 64]> {
+        self.attributes.lock().get(&number).copied()
+    }
+
+    /// Keeps a value of an attribute.
+    pub fn set_attribute(&self, number: u32, value: [c_char; 64]) {
+        self.attributes.lock().insert(number, value);
     }
 
     /// True when the legacy stream waits for it.

@@ -10,6 +10,7 @@
 mod common;
 
 mod arrays;
+mod batches;
 mod capture;
 mod contexts;
 mod device_functions;
