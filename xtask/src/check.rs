@@ -5,7 +5,7 @@
 
 use crate::command::{cargo, run as run_command, target, workspace};
 use crate::skipped::Skipped;
-use crate::{artifacts, cuda_runtimes, cupy, nvidia_smi, pycuda, python};
+use crate::{artifacts, cuda_runtimes, cupy, gpu_check, nvidia_smi, pycuda, python};
 use anyhow::{Result, anyhow, bail};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -87,9 +87,12 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         tests.env("TURNUS_SEED", seed.to_string());
     }
     match &arguments.only {
-        None => step("unit, property, simulation and end-to-end tests", || {
-            run_command(tests.args(["test", "--workspace", "--no-fail-fast"]))
-        })?,
+        None => {
+            step("unit, property, simulation and end-to-end tests", || {
+                run_command(tests.args(["test", "--workspace", "--no-fail-fast"]))
+            })?;
+            step("the checks for a card, on the simulated driver", gpu_check::rehearse)?;
+        }
         Some(name) => step("some end-to-end tests", || {
             let chosen = chosen(name)?;
             run_command(tests.args(["test", "-p", "turnus-tests"]).args(chosen))

@@ -65,17 +65,32 @@ struct Report {
     outcomes: Vec<Outcome>,
 }
 
-/// Runs the folder's tests on the driver in `library`, or on the one that is found. Code 1 if anything differs.
-pub fn run(folder: &Path, library: Option<&Path>, only: Option<&str>) -> Result<ExitCode> {
+/// Whose answers count.
+#[derive(Debug)]
+pub enum Judge {
+    /// The system's driver if there is a card, else the simulated one.
+    Found,
+    /// The `libcuda.so.1` in this folder.
+    Library(PathBuf),
+    /// The simulated driver of the gpu-check folder.
+    Simulated,
+}
+
+/// Runs the folder's tests. Code 1 if anything differs.
+pub fn run(folder: &Path, by: Judge, only: Option<&str>) -> Result<ExitCode> {
     let known: Differences = {
         let path = folder.join("differences.toml");
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         toml::from_str(&text).with_context(|| format!("{} is not understood", path.display()))?
     };
-    let simulated_folder = folder.join("simulated");
-    let (library, simulated) = match library.map(Path::to_path_buf).or_else(system_library) {
+    let library = match by {
+        Judge::Found => system_library(),
+        Judge::Library(library) => Some(library),
+        Judge::Simulated => None,
+    };
+    let (library, simulated) = match library {
         Some(library) => (library, false),
-        None => (simulated_folder, true),
+        None => (folder.join("simulated"), true),
     };
     let driver = if simulated { "the simulated driver".to_owned() } else { card() };
     println!("conformance: judged by {driver} ({})", library.join("libcuda.so.1").display());

@@ -59,7 +59,20 @@ pub fn run(arguments: &GpuCheckArguments) -> Result<ExitCode> {
         println!("{} is ready: copy it to a machine with a card and start run.sh there", folder.display());
         return Ok(ExitCode::SUCCESS);
     }
-    conformance::run(&folder, arguments.library.as_deref(), arguments.only.as_deref())
+    let judge = match &arguments.library {
+        Some(library) => conformance::Judge::Library(library.clone()),
+        None => conformance::Judge::Found,
+    };
+    conformance::run(&folder, judge, arguments.only.as_deref())
+}
+
+/// Builds the folder and runs it on the simulated driver, so that it works on the day when there is a card.
+pub fn rehearse() -> Result<()> {
+    let code = conformance::run(&build()?, conformance::Judge::Simulated, None)?;
+    if code != ExitCode::SUCCESS {
+        bail!("the checks for a card fail on the simulated driver (list above)");
+    }
+    Ok(())
 }
 
 fn build() -> Result<PathBuf> {

@@ -99,6 +99,8 @@ fn boxes_are_copied_in_batches_too() {
     with_batches("boxes_are_copied_in_batches_too", || {
         let (stream, place) = (stream(), allocate(1000));
         ok!(cuMemsetD8_v2(place, 0, 1000));
+        // The stream does not wait for the legacy one.
+        ok!(cuCtxSynchronize());
         let source: Vec<u8> = (1..=24).collect();
         // SAFETY: all-zero is a valid value.
         let mut operation: CUDA_MEMCPY3D_BATCH_OP = unsafe { std::mem::zeroed() };
@@ -134,9 +136,11 @@ fn boxes_are_copied_between_contexts() {
         let first = context();
         let from = allocate(100);
         ok!(cuMemsetD8_v2(from, 5, 100));
+        ok!(cuCtxSynchronize());
         let second = context();
         let to = allocate(100);
         ok!(cuMemsetD8_v2(to, 0, 100));
+        ok!(cuCtxSynchronize());
         // SAFETY: all-zero is a valid value.
         let mut copy: CUDA_MEMCPY3D_PEER = unsafe { std::mem::zeroed() };
         (copy.srcMemoryType, copy.srcDevice, copy.srcContext) = (CU_MEMORYTYPE_DEVICE, from, first);
