@@ -92,6 +92,9 @@ pub fn run(folder: &Path, by: Judge, only: Option<&str>) -> Result<ExitCode> {
         Some(library) => (library, false),
         None => (folder.join("simulated"), true),
     };
+    if !library.join("libcuda.so.1").is_file() {
+        bail!("there is no libcuda.so.1 in {}", library.display());
+    }
     let driver = if simulated { "the simulated driver".to_owned() } else { card() };
     println!("conformance: judged by {driver} ({})", library.join("libcuda.so.1").display());
     if simulated {

@@ -33,13 +33,16 @@ pub struct GpuCheckArguments {
 }
 
 /// Test programs of the folder: package and test target.
-const PROGRAMS: [(&str, &str); 7] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("turnus-simulated-driver", "conformance"),
+    ("turnus-simulated-ptx", "calls"),
     ("turnus-simulated-ptx", "control"),
+    ("turnus-simulated-ptx", "cooperation"),
     ("turnus-simulated-ptx", "floats"),
     ("turnus-simulated-ptx", "halves"),
     ("turnus-simulated-ptx", "integers"),
     ("turnus-simulated-ptx", "kernels"),
+    ("turnus-simulated-ptx", "matrices"),
     ("turnus-simulated-ptx", "memory"),
 ];
 
