@@ -144,6 +144,8 @@ impl Drop for Stage {
 pub fn quick_machine(memory_bytes: u64, link_bytes_per_s: u64) -> ArenaConfig {
     let mut config = ArenaConfig::with_devices(1);
     config.scale = 1;
+    // The memory of the program that is measured first is there at once for the next.
+    config.scrub_delay_ms = 0;
     let device = &mut config.devices[0];
     device.memory_bytes = memory_bytes;
     device.granularity_bytes = 64 << 10;
