@@ -151,6 +151,13 @@ proptest! {
         check("sub.cc.u64 %rd9, %a0, %a2; subc.u64 %d, %a1, %a3;", 64, 64, &operands, |a, b, c, d| {
             (wide(a, b).wrapping_sub(wide(c, d)) >> 64) as u64
         });
+        // As compilers ask whether a subtraction borrowed: 1 says that it did not.
+        check("sub.cc.u64 %rd9, %a0, %a1; addc.u64 %d, 0, 0;", 64, 64, &operands, |a, b, _, _| u64::from(a >= b));
+        let chain = "sub.cc.u64 %rd9, %a0, %a2; subc.cc.u64 %rd9, %a1, %a3; addc.u64 %d, 0, 0;";
+        check(chain, 64, 64, &operands, |a, b, c, d| {
+            let wide = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
+            u64::from(wide(b, a) >= wide(d, c))
+        });
         // 64 bits of a product of 32-bit words and an addend, word by word.
         check("mad.lo.cc.u32 %r9, %a0, %a1, %a2; madc.hi.u32 %d, %a0, %a1, %a3;", 32, 32, &operands, |a, b, c, d| {
             ((a * b).wrapping_add(d << 32 | c)) >> 32

@@ -200,8 +200,13 @@ pub(crate) fn carry(
         let (a, b, c) = (widen(x[lane]), widen(y[lane]), widen(z[lane]));
         let (sum, carry_out) = match op {
             CarryOp::Add => (a + b + carry_in, a + b + carry_in >= limit),
-            // The carry of a subtraction says that it borrowed.
-            CarryOp::Sub => (a.wrapping_sub(b).wrapping_sub(carry_in), a < b + carry_in),
+            // The carry of a subtraction is that of a + !b + 1, so it is set where nothing was borrowed. The manual
+            // speaks of a borrow; compilers read the flag with `addc` after `subc.cc` (division of 128 bits) and
+            // take 1 for "no borrow".
+            CarryOp::Sub => {
+                let borrow = u128::from(reads) - carry_in;
+                (a.wrapping_sub(b).wrapping_sub(borrow), a >= b + borrow)
+            }
             CarryOp::Mad => {
                 let low = a.wrapping_mul(b) % limit;
                 (low + c + carry_in, low + c + carry_in >= limit)
