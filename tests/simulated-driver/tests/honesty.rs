@@ -5,10 +5,10 @@
 mod common;
 
 use std::ffi::CStr;
-use std::io::{BufRead, BufReader, Write as _};
-use std::process::Child;
+use std::io::BufReader;
 use std::time::{Duration, Instant};
 
+use common::talk::{go_on, line, wait_for_word};
 use common::{FAST, Machine, allocate, context, function, is_child, launch, role, start};
 use turnus_bindings::types::*;
 
@@ -196,28 +196,6 @@ AGAIN:
     ret;
 }
 ";
-
-fn line(reader: &mut impl BufRead, mark: &str) -> String {
-    let mut line = String::new();
-    loop {
-        line.clear();
-        assert_ne!(reader.read_line(&mut line).expect("the child's output"), 0, "the child ended early");
-        if let Some((_, value)) = line.split_once(mark) {
-            return value.trim().to_owned();
-        }
-    }
-}
-
-/// Lets a child that waits go on.
-fn go_on(child: &mut Child) {
-    child.stdin.as_mut().expect("a pipe").write_all(b"go\n").expect("the child reads");
-}
-
-/// Waits for `go_on`; false when the parent is gone.
-fn wait_for_word() -> bool {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("a word from the parent") > 0
-}
 
 #[test]
 fn kernels_of_two_processes_share_the_device_by_time_slices() {

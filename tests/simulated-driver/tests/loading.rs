@@ -5,8 +5,8 @@
 #[macro_use]
 mod common;
 
-use common::{FAST, Machine, VECTOR_ADD, context, is_child, role, start};
-use turnus_bindings::types::*;
+use common::code::{first_function, library, module};
+use common::{FAST, Machine, context, is_child, role, start};
 
 /// Bytes of code of a module: 2 MiB / 64.
 const CODE: usize = 32 << 10;
@@ -15,33 +15,6 @@ fn used() -> usize {
     let (mut free, mut total) = (0, 0);
     ok!(cuMemGetInfo_v2(&mut free, &mut total));
     total - free
-}
-
-fn module() -> CUmodule {
-    let mut module = std::ptr::null_mut();
-    ok!(cuModuleLoadData(&mut module, VECTOR_ADD.as_ptr().cast()));
-    module
-}
-
-fn library() -> CUlibrary {
-    let mut library = std::ptr::null_mut();
-    ok!(cuLibraryLoadData(
-        &mut library,
-        VECTOR_ADD.as_ptr().cast(),
-        std::ptr::null_mut(),
-        std::ptr::null_mut(),
-        0,
-        std::ptr::null_mut(),
-        std::ptr::null_mut(),
-        0
-    ));
-    library
-}
-
-fn first_function(module: CUmodule) -> CUfunction {
-    let mut function = std::ptr::null_mut();
-    ok!(cuModuleEnumerateFunctions(&mut function, 1, module));
-    function
 }
 
 #[test]

@@ -5,11 +5,13 @@
 #[macro_use]
 mod common;
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use common::talk::{go_on, line, wait_for_word};
+use common::two_devices;
 use common::{
     FAST, Machine, WAIT_FOR_FLAG, allocate, context, function, is_child, isolated, launch, role, start,
 };
@@ -26,39 +28,14 @@ fn xids() -> String {
     std::fs::read_to_string(directory().join("xid")).unwrap_or_default()
 }
 
-/// Two fast devices.
-fn two_devices(name: &str) -> Machine {
-    let device = &FAST[FAST.find("[[").expect("a device")..];
-    Machine::new(name, &format!("{FAST}{device}"))
-}
-
-/// A line from a child.
-fn line(child: &mut Child) -> String {
-    let mut line = String::new();
-    let output = child.stdout.as_mut().expect("a pipe");
-    let mut reader = BufReader::with_capacity(1, output);
-    loop {
-        line.clear();
-        assert!(reader.read_line(&mut line).expect("a line") > 0, "the child ended early");
-        // The test harness of the child says what it runs.
-        if let Some((_, said)) = line.split_once("said: ") {
-            return said.trim().to_owned();
-        }
-    }
+/// What a child says next.
+fn said(child: &mut Child) -> String {
+    line(&mut BufReader::with_capacity(1, child.stdout.as_mut().expect("a pipe")), "said: ")
 }
 
 fn say(text: &str) {
     println!("said: {text}");
     std::io::stdout().flush().expect("flushed");
-}
-
-fn wait_for_parent() {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("a line");
-}
-
-fn go_on(child: &mut Child) {
-    child.stdin.as_mut().expect("a pipe").write_all(b"go on\n").expect("written");
 }
 
 #[test]
@@ -88,9 +65,9 @@ fn work_on_a_lost_device_ends_and_the_other_device_goes_on() {
         ok!(cuCtxSynchronize());
         return;
     }
-    let machine = two_devices(name);
+    let machine = Machine::new(name, &two_devices(""));
     let mut child = start(&machine, name, "");
-    assert_eq!(line(&mut child), "a kernel runs");
+    assert_eq!(said(&mut child), "a kernel runs");
     std::thread::sleep(Duration::from_millis(50));
     std::fs::write(machine.directory.join("lost-0"), "").expect("the marker");
     assert!(child.wait().expect("the child ends").success());
@@ -116,7 +93,7 @@ fn new_processes_do_not_see_a_lost_device() {
         ok!(cuCtxSynchronize());
         return;
     }
-    let machine = two_devices(name);
+    let machine = Machine::new(name, &two_devices(""));
     std::fs::write(machine.directory.join("lost-0"), "").expect("the marker");
     assert!(start(&machine, name, "").wait().expect("the child ends").success());
     std::fs::write(machine.directory.join("lost-1"), "").expect("the marker");
@@ -180,10 +157,10 @@ fn a_kernel_without_end_takes_turns_with_other_processes_and_goes_with_its_own()
         assert_eq!(launch(kernel, 1, 1, NO_STREAM, &[&allocate(4)]), Ok(()));
         if role() == "endless" {
             say("launched");
-            wait_for_parent();
+            wait_for_word();
             fails!(NOT_READY, cuStreamQuery(NO_STREAM));
             say("still runs");
-            wait_for_parent();
+            wait_for_word();
         } else {
             ok!(cuCtxSynchronize());
         }
@@ -195,10 +172,10 @@ fn a_kernel_without_end_takes_turns_with_other_processes_and_goes_with_its_own()
     command.env("SIMULATED_CUDA_FAIL", "cuLaunchKernel:1=hang").env("SIMULATED_DRIVER_TEST_ROLE", "endless");
     command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
     let mut endless = command.spawn().expect("the child runs");
-    assert_eq!(line(&mut endless), "launched");
+    assert_eq!(said(&mut endless), "launched");
     assert!(start(&machine, name, "other").wait().expect("the child ends").success());
     go_on(&mut endless);
-    assert_eq!(line(&mut endless), "still runs");
+    assert_eq!(said(&mut endless), "still runs");
     go_on(&mut endless);
     assert!(endless.wait().expect("the child ends").success(), "the end of the process ends the kernel");
 }

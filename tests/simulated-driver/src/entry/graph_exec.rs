@@ -46,11 +46,7 @@ entry! {
         log_buffer: *mut c_char,
         buffer_size: usize,
     ) {
-        put_if_wanted(ph_error_node, std::ptr::null_mut());
-        if buffer_size > 0 {
-            put_if_wanted(log_buffer, 0);
-        }
-        instantiate(ph_graph_exec, h_graph, 0)
+        cuGraphInstantiate(ph_graph_exec, h_graph, ph_error_node, log_buffer, buffer_size)
     }
 
     fn cuGraphInstantiateWithFlags(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, flags: c_ulonglong) {

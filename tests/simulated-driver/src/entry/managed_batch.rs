@@ -1,6 +1,6 @@
 //! Prefetches and discards of managed memory in batches: CUDA driver API, `cuMemPrefetchBatchAsync` and its kin.
 //!
-//! A batch is checked as a whole before anything is submitted. A discard gives up what the memory holds: here its
+//! Ranges and places of a batch are checked before anything is submitted. A discard gives up what the memory holds: here its
 //! bytes stay as they are, which is one of the values that may be read.
 
 use std::ffi::{c_int, c_ulonglong};
@@ -13,6 +13,7 @@ use super::managed::{place_of, prefetch};
 use super::stream_entry;
 use crate::driver::driver;
 use crate::space::Result;
+use crate::stream::StreamEntry;
 
 stream_entry! {
     fn cuMemPrefetchBatchAsync | cuMemPrefetchBatchAsync_ptsz [default] (
@@ -26,9 +27,8 @@ stream_entry! {
         h_stream: CUstream,
     ) {
         let entry = stream_of_batch(h_stream, default)?;
-        let ranges = ranges(dptrs, sizes, count, flags)?;
-        let places = places(&Spread { values: prefetch_locs, firsts: prefetch_loc_idxs, count: num_prefetch_locs }, count)?;
-        ranges.iter().zip(places).try_for_each(|((address, bytes), place)| prefetch(*address, *bytes, Ok(place), &entry))
+        let locations = Spread { values: prefetch_locs, firsts: prefetch_loc_idxs, count: num_prefetch_locs };
+        prefetch_all(&entry, &ranges(dptrs, sizes, count, flags)?, &locations)
     }
 
     fn cuMemDiscardBatchAsync | cuMemDiscardBatchAsync_ptsz [default] (
@@ -53,9 +53,8 @@ stream_entry! {
         h_stream: CUstream,
     ) {
         let entry = stream_of_batch(h_stream, default)?;
-        let ranges = ranges(dptrs, sizes, count, flags)?;
-        let places = places(&Spread { values: prefetch_locs, firsts: prefetch_loc_idxs, count: num_prefetch_locs }, count)?;
-        ranges.iter().zip(places).try_for_each(|((address, bytes), place)| prefetch(*address, *bytes, Ok(place), &entry))
+        let locations = Spread { values: prefetch_locs, firsts: prefetch_loc_idxs, count: num_prefetch_locs };
+        prefetch_all(&entry, &ranges(dptrs, sizes, count, flags)?, &locations)
     }
 }
 
@@ -87,7 +86,16 @@ unsafe fn ranges(
 
 /// # Safety
 /// As [`Spread::over`].
-unsafe fn places(spread: &Spread<CUmemLocation>, count: usize) -> Result<Vec<c_int>> {
+unsafe fn prefetch_all(
+    entry: &StreamEntry,
+    ranges: &[(u64, usize)],
+    locations: &Spread<CUmemLocation>,
+) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { spread.over(count) }?.iter().map(place_of).collect()
+    let places: Vec<c_int> =
+        unsafe { locations.over(ranges.len()) }?.iter().map(place_of).collect::<Result<_>>()?;
+    ranges
+        .iter()
+        .zip(places)
+        .try_for_each(|((address, bytes), place)| prefetch(*address, *bytes, Ok(place), entry))
 }

@@ -13,6 +13,7 @@ use turnus_bindings::types::*;
 
 mod machine;
 pub use machine::*;
+pub mod talk;
 
 /// Folder of a real `libcuda.so.1`, which the tests of `conformance/` then run on.
 const CARD: &str = "CONFORMANCE_LIBRARY";
@@ -44,6 +45,8 @@ macro_rules! fails {
         )
     };
 }
+
+pub mod code;
 
 /// Directory with `libcuda.so.1` and `libcuda.so`, built from this crate.
 pub fn library_directory() -> &'static Path {

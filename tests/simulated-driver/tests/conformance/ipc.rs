@@ -3,9 +3,10 @@
 //! Two processes of this test program talk over pipes through their parent. Expected values are those that the
 //! driver's documentation states, but for those that say otherwise.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufReader, Write as _};
 use std::process::{Child, ChildStdout};
 
+use crate::common::talk::{heard, line};
 use crate::common::{
     FAST, Machine, allocate, context, free_bytes, function, is_child, isolated, launch, role, start, unit,
     word_at,
@@ -32,25 +33,12 @@ impl Peer {
     }
 
     fn says(&mut self) -> String {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            assert_ne!(self.output.read_line(&mut line).expect("the child's output"), 0, "it ended early");
-            if let Some((_, value)) = line.split_once("says=") {
-                return value.trim().to_owned();
-            }
-        }
+        line(&mut self.output, "says=")
     }
 
     fn ends(mut self) {
         assert!(self.child.wait().expect("gone").success());
     }
-}
-
-fn heard() -> String {
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).expect("a word from the parent");
-    line.trim().to_owned()
 }
 
 fn to_hex(bytes: &[i8; 64]) -> String {

@@ -2,7 +2,8 @@
 //!
 //! As documented in the CUDA programming guide ("Lazy Loading") and in cuda.h at the functions.
 
-use crate::common::{VECTOR_ADD, context, isolated, launch};
+use crate::common::code::{first_function, library, module};
+use crate::common::{context, isolated, launch};
 use turnus_bindings::types::*;
 
 fn is_loaded(function: CUfunction) -> bool {
@@ -15,33 +16,6 @@ fn mode() -> CUmoduleLoadingMode {
     let mut mode = CUmoduleLoadingMode_enum(0);
     ok!(cuModuleGetLoadingMode(&mut mode));
     mode
-}
-
-fn module() -> CUmodule {
-    let mut module = std::ptr::null_mut();
-    ok!(cuModuleLoadData(&mut module, VECTOR_ADD.as_ptr().cast()));
-    module
-}
-
-fn library() -> CUlibrary {
-    let mut library = std::ptr::null_mut();
-    ok!(cuLibraryLoadData(
-        &mut library,
-        VECTOR_ADD.as_ptr().cast(),
-        std::ptr::null_mut(),
-        std::ptr::null_mut(),
-        0,
-        std::ptr::null_mut(),
-        std::ptr::null_mut(),
-        0
-    ));
-    library
-}
-
-fn first_function(module: CUmodule) -> CUfunction {
-    let mut function = std::ptr::null_mut();
-    ok!(cuModuleEnumerateFunctions(&mut function, 1, module));
-    function
 }
 
 #[test]

@@ -4,8 +4,9 @@
 //! Expected values are those that the driver's documentation states; sizes follow the device's granularity.
 
 use std::ffi::c_void;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufReader, Write as _};
 
+use crate::common::talk::{heard, line};
 use crate::common::{
     FAST, Machine, allocate, context, free_bytes, function, is_child, isolated, launch, more_than_there_is,
     role, start, unit,
@@ -327,35 +328,18 @@ fn pools_and_their_pointers_are_used_by_another_process() {
     let machine = Machine::new("pools", FAST);
     let mut exporter = start(&machine, test, "exporter");
     let mut exporter_out = BufReader::new(exporter.stdout.take().expect("a pipe"));
-    let said = line(&mut exporter_out);
+    let said = line(&mut exporter_out, "says=");
     let mut importer = start(&machine, test, "importer");
     let mut importer_out = BufReader::new(importer.stdout.take().expect("a pipe"));
     writeln!(importer.stdin.as_mut().expect("a pipe"), "{} {said}", exporter.id()).expect("written");
-    assert_eq!(line(&mut importer_out), "imported");
+    assert_eq!(line(&mut importer_out, "says="), "imported");
     writeln!(exporter.stdin.as_mut().expect("a pipe"), "look").expect("written");
-    assert_eq!(line(&mut exporter_out), "seen");
+    assert_eq!(line(&mut exporter_out, "says="), "seen");
     // The importer's memory outlives the exporter's.
     assert!(exporter.wait().expect("gone").success());
     writeln!(importer.stdin.as_mut().expect("a pipe"), "go on").expect("written");
-    assert_eq!(line(&mut importer_out), "freed");
+    assert_eq!(line(&mut importer_out, "says="), "freed");
     assert!(importer.wait().expect("gone").success());
-}
-
-fn line(reader: &mut impl std::io::BufRead) -> String {
-    let mut line = String::new();
-    loop {
-        line.clear();
-        assert_ne!(reader.read_line(&mut line).expect("the child's output"), 0, "the child ended early");
-        if let Some((_, value)) = line.split_once("says=") {
-            return value.trim().to_owned();
-        }
-    }
-}
-
-fn heard() -> String {
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).expect("a word from the parent");
-    line
 }
 
 fn export() {

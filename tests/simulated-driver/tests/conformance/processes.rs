@@ -3,11 +3,11 @@
 //! Each process is this test program again with the test's name; parent and children talk over pipes. What the
 //! machine itself guarantees is tested in the arena; here it is seen through the driver.
 
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::BufReader;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
-use std::process::Child;
 
+use crate::common::talk::{go_on, line, wait_for_word};
 use crate::common::{
     FAST, Machine, access, allocate, context, free_bytes, is_child, isolated, properties, role, start, unit,
 };
@@ -18,27 +18,6 @@ fn most_of_the_device() -> usize {
     let mut total = 0;
     ok!(cuMemGetInfo_v2(&mut 0, &mut total));
     (total / 8 * 5).next_multiple_of(unit())
-}
-
-/// The next line of a child that is `mark` and a value; other lines are those of the test harness.
-fn line(reader: &mut impl BufRead, mark: &str) -> String {
-    let mut line = String::new();
-    loop {
-        line.clear();
-        assert_ne!(reader.read_line(&mut line).expect("the child's output"), 0, "the child ended early");
-        if let Some((_, value)) = line.split_once(mark) {
-            return value.trim().to_owned();
-        }
-    }
-}
-
-fn go_on(child: &mut Child) {
-    child.stdin.as_mut().expect("a pipe").write_all(b"go\n").expect("the child reads");
-}
-
-fn wait_for_word() {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("a word from the parent");
 }
 
 #[test]
